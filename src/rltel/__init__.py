@@ -1,0 +1,224 @@
+"""rltel: OpenTelemetry-native telemetry for reinforcement-learning training.
+
+`init` is optional: without it trackers record and export dicts, and nothing is sent.
+"""
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import copy_context
+from typing import Any, ParamSpec, TypeVar, cast
+
+from rltel.core.config import (
+    ConsoleConfig,
+    JsonlConfig,
+    NamesConfig,
+    OtlpConfig,
+    PipelineConfig,
+    PrometheusConfig,
+    RunConfig,
+    SwanlabConfig,
+    TelemetryConfig,
+    TensorBoardConfig,
+    TerminalConfig,
+    TraceConfig,
+    TrackioConfig,
+    WandbConfig,
+)
+from rltel.core.context import attached
+from rltel.core.context import inject as _inject
+from rltel.core.errors import (
+    ConfigError,
+    IdentityError,
+    PayloadError,
+    PhaseError,
+    RecordError,
+    RltelError,
+    TraceError,
+)
+from rltel.export.jsonl import read_jsonl
+from rltel.record.phase_sets import Phase, PhaseSet, phase_set
+from rltel.record.phases import PhaseClock
+from rltel.record.recorder import new_flow
+from rltel.reduce.snapshot import Snapshot
+from rltel.reduce.stats import Stats
+from rltel.reduce.trackers import StatsTracker
+from rltel.reduce.workers import Payload
+from rltel.telemetry import Telemetry, process
+from rltel.version import VERSION
+
+__version__ = VERSION
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_default = process.trackers.default
+get = process.trackers.get
+scope = _default.scope
+scalar = _default.scalar
+stat = _default.stat
+denominator = _default.denominator
+distribution = _default.distribution
+weighted_mean = _default.weighted_mean
+gauge = _default.gauge
+count = _default.count
+record_timing = _default.record_timing
+slice = process.recorder.slice
+instant = process.recorder.instant
+counter = process.recorder.counter
+
+
+def init(
+    config: Any = None,
+    *,
+    role: str | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    run_id: str | None = None,
+    run_dir: str | os.PathLike[str] | None = None,
+) -> Telemetry:
+    """Switch on what the config says, and print one line that says where each thing goes.
+
+    Args:
+        config: `TelemetryConfig`, a mapping, an OmegaConf object, or the path of a YAML file.
+        role: ``learner``, ``collector``, ``rollout``, ``controller`` or a name of your own.
+        rank, world_size: place in the role's group. What is None is found out: ``RLTEL_*``, torch.distributed,
+            torchrun, SLURM.
+        run_id, run_dir: the run that this process belongs to; children of this process inherit both.
+
+    Called again with the same arguments it returns the same object, with others it raises `RltelError`.
+    Raises `ConfigError` or `IdentityError`, naming what was given and what is needed.
+    """
+    return process.init(config, role=role, rank=rank, world_size=world_size, run_id=run_id, run_dir=run_dir)
+
+
+def log(values: Mapping[str, Any], *, step: int, axis: str = "train", env_steps: int | None = None) -> None:
+    """Plain numbers in, one commit out. ``axis`` names what ``step`` counts (``train``, ``rollout`` ...)."""
+    process.commit(values, step=step, axis=axis, env_steps=env_steps)
+
+
+def export_all(*, reduce_group: Any = None, reset: bool = True) -> Stats:
+    """Everything that any tracker recorded since the last export, as a flat dict over merged states."""
+    _no_group_yet(reduce_group)
+    return process.trackers.export_all(reset=reset)
+
+
+def commit(
+    stats: Mapping[str, Any] | None = None,
+    *,
+    step: int,
+    env_steps: int | None = None,
+    epoch: int | None = None,
+    epoch_step: int | None = None,
+    axis: str = "train",
+) -> None:
+    """Send one step's numbers everywhere. Without `stats`, everything recorded since the last export.
+
+    When it returns, the step is in the run directory's JSONL and survives the death of the process.
+    """
+    process.commit(stats, step=step, env_steps=env_steps, epoch=epoch, epoch_step=epoch_step, axis=axis)
+
+
+def learner(phases: str | PhaseSet | Iterable[str] = "sac") -> PhaseClock:
+    """The clock of a learner's loop, with the phases of an algorithm family (``sac``) or your own."""
+    return PhaseClock(phase_set(phases, "learner"), _default, process.recorder)
+
+
+def collector(phases: str | PhaseSet | Iterable[str] = "sac") -> PhaseClock:
+    """The clock of a collector's loop, with the phases of an algorithm family (``sac``) or your own."""
+    return PhaseClock(phase_set(phases, "collector"), _default, process.recorder)
+
+
+_step_clock = PhaseClock(PhaseSet("step", "learner", "step", "timeperf/step", ()), _default, process.recorder)
+
+
+@contextmanager
+def step(number: int, *, env_steps: int | None = None, reduce_group: Any = None) -> Iterator[None]:
+    """Iteration, export and commit in one. A step that ends with an exception is not committed."""
+    _no_group_yet(reduce_group)
+    with _step_clock.iteration(step=number):
+        yield
+    commit(step=number, env_steps=env_steps)
+
+
+def timed(key: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorator: `record_timing` around every call of a function, also of an ``async`` one."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def timed_coroutine(*args: P.args, **kwargs: P.kwargs) -> Any:
+                with record_timing(key):
+                    return await function(*args, **kwargs)
+
+            return cast("Callable[P, R]", timed_coroutine)
+
+        @functools.wraps(function)
+        def timed_function(*args: P.args, **kwargs: P.kwargs) -> R:
+            with record_timing(key):
+                return function(*args, **kwargs)
+
+        return timed_function
+
+    return decorate
+
+
+def export_payload(*, reset: bool = True) -> Payload:
+    """What this process recorded, as plain data for any RPC, queue or object store."""
+    with process.trackers.taken(reset=reset) as snapshot:
+        return process.sender.payload(snapshot)
+
+
+def absorb(payload: Payload) -> bool:
+    """Make a worker's payload part of this process's next export. False if it was absorbed before.
+
+    Raises `PayloadError`, and changes nothing, if the payload is broken.
+    """
+    return process.receiver.absorb(payload)
+
+
+def inject() -> dict[str, str]:
+    """Headers (``traceparent``) that carry the current trace context to another process."""
+    telemetry = process.telemetry
+    return _inject(telemetry.root if telemetry else None)
+
+
+def carry(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, to be run in another thread, pool or hook with this place's scope and trace context."""
+    context = copy_context()
+
+    @functools.wraps(function)
+    def carried(*args: P.args, **kwargs: P.kwargs) -> R:
+        return context.copy().run(function, *args, **kwargs)
+
+    return carried
+
+
+def flush(timeout: float = 5.0) -> bool:
+    """Wait until every commit so far has reached its destinations; False if the time (seconds) runs out first."""
+    telemetry = process.telemetry
+    return telemetry is None or telemetry.flush(timeout)
+
+
+def shutdown(*, linger: bool = True) -> None:
+    """Bring everything home, in bounded time; runs at exit too. Without `linger`, ``prometheus.linger_s`` is 0."""
+    process.shutdown(linger=linger)
+
+
+def _no_group_yet(group: Any) -> None:
+    if group is not None:
+        raise RltelError("reduce_group: reduction over ranks is not in this version of rltel")
+
+
+__all__ = [
+    "ConfigError", "ConsoleConfig", "IdentityError", "JsonlConfig", "NamesConfig", "OtlpConfig", "PayloadError",
+    "Phase", "PhaseClock", "PhaseError", "PhaseSet", "PipelineConfig", "PrometheusConfig", "RecordError", "RltelError",
+    "RunConfig", "Snapshot", "Stats", "StatsTracker", "SwanlabConfig", "Telemetry", "TelemetryConfig",
+    "TensorBoardConfig", "TerminalConfig", "TraceConfig", "TraceError", "TrackioConfig", "WandbConfig", "__version__",
+    "absorb", "attached", "carry", "collector", "commit", "count", "counter", "denominator", "distribution",
+    "export_all", "export_payload", "flush", "gauge", "get", "init", "inject", "instant", "learner", "log", "new_flow",
+    "read_jsonl", "record_timing", "scalar", "scope", "shutdown", "slice", "stat", "step", "timed", "weighted_mean",
+]  # fmt: skip

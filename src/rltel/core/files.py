@@ -1,0 +1,30 @@
+"""Small files that several processes may want to make at once."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def publish(path: Path, content: Mapping[str, Any]) -> bool:
+    """Write a JSON file that appears whole or not at all. False if it was there already: exactly one process wins."""
+    draft = _draft(path, content)
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink()
+    return True
+
+
+def replace(path: Path, content: Any) -> None:
+    """Write a JSON file so that a reader sees the old content or the new, never a part."""
+    _draft(path, content).replace(path)
+
+
+def _draft(path: Path, content: Any) -> Path:
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    draft.write_text(json.dumps(content) + "\n")
+    return draft

@@ -1,0 +1,68 @@
+"""A plain line per interval: no escape codes, so that it is as good in a file as on a screen."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TextIO
+
+from rltel.export.commit import Commit
+from rltel.export.points import Point
+from rltel.names.catalogue import Catalogue, catalogue
+
+_SHOWN_WITHOUT_HEADLINES = 6
+
+
+class ConsoleSink:
+    """Prints the latest commit every interval, and the last one at the end."""
+
+    name = "console"
+
+    def __init__(
+        self, stream: TextIO, interval_s: float, now: Callable[[], int], entries: Catalogue | None = None
+    ) -> None:
+        self._stream = stream
+        self._interval_ns = int(interval_s * 1e9)
+        self._now = now
+        self._catalogue = entries or catalogue()
+        self._latest: dict[str, float] = {}
+        self._pending: Commit | None = None
+        self._printed_ns = now()
+        self._printed_step: int | None = None
+
+    def describe(self) -> str:
+        """Where the lines go, and how often."""
+        return f"a line every {self._interval_ns / 1e9:g} s"
+
+    def write(self, commit: Commit, points: Sequence[Point]) -> None:
+        """Remember the commit, and print if it is time."""
+        self._pending = commit
+        self._latest.update(commit.values)
+        if self._now() - self._printed_ns >= self._interval_ns:
+            self._print(commit)
+
+    def flush(self) -> None:
+        """Lines wait for their interval."""
+
+    def close(self) -> None:
+        """The last commit, if it was not printed."""
+        if self._pending is not None:
+            self._print(self._pending)
+
+    def _print(self, commit: Commit) -> None:
+        now = self._now()
+        elapsed = (now - self._printed_ns) / 1e9
+        parts = [f"step {commit.step}"]
+        if commit.env_steps is not None:
+            parts.append(f"env steps {commit.env_steps}")
+        if self._printed_step is not None and elapsed > 0 and commit.step > self._printed_step:
+            parts.append(f"{(commit.step - self._printed_step) / elapsed:.1f} it/s")
+        parts.extend(f"{label} {value:.4g}" for label, value in self._headlines(self._latest).items())
+        print(" | ".join(parts), file=self._stream, flush=True)
+        self._printed_ns, self._printed_step, self._pending = now, commit.step, None
+
+    def _headlines(self, values: Mapping[str, float]) -> dict[str, float]:
+        """What the catalogue calls a headline; without any, the first few keys."""
+        found: dict[str, float] = {}
+        for key, value in values.items():
+            match = self._catalogue.find(key.removesuffix("/avg"))
+            if match is not None and match.headline is not None:
+                found[match.headline] = value
+        return found or dict(list(values.items())[:_SHOWN_WITHOUT_HEADLINES])

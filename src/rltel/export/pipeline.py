@@ -1,0 +1,214 @@
+"""Threads and queues between ``commit`` and the destinations.
+
+One thread serves the local, durable sinks (trace, TensorBoard, the scrape endpoint's table, the console), and one
+thread with its own bounded queue each remote sink, so that a client that hangs delays nobody else. Queues drop the
+oldest and count. Nothing here ever raises into the training loop.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from rltel.export.commit import Commit
+from rltel.export.points import Point, Totals, points_of
+from rltel.export.sink import Destination, Sink
+from rltel.names.otel import Namer
+
+_POINT_BYTES = 400  # about what one point holds in memory; the bound need not be exact
+_WAIT_S = 0.02
+
+
+class RemoteWorker:
+    """One remote sink with its queue and its thread."""
+
+    def __init__(self, sink: Sink, destination: Destination, queue_bytes: int) -> None:
+        self.sink = sink
+        self.destination = destination
+        self._queue_bytes = queue_bytes
+        self._queue: deque[tuple[Commit, Sequence[Point]]] = deque()
+        self._held_bytes = 0
+        self._busy = False
+        self._closing = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name=f"rltel-{sink.name}", daemon=True)
+        self._thread.start()
+
+    def put(self, commit: Commit, points: Sequence[Point]) -> None:
+        """Queue one commit; the oldest go if there is no room."""
+        with self._changed:
+            self._queue.append((commit, points))
+            self._held_bytes += _POINT_BYTES * len(points)
+            while self._held_bytes > self._queue_bytes and len(self._queue) > 1:
+                self._held_bytes -= _POINT_BYTES * len(self._queue.popleft()[1])
+                self.destination.dropped("queue_full")
+            self._changed.notify_all()
+
+    def wait_empty(self, deadline: float) -> bool:
+        """Wait until everything queued was handled; False if the deadline (monotonic) comes first."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: not self._queue and not self._busy, max(0.0, deadline - time.monotonic())
+            )
+
+    def close(self, deadline: float) -> None:
+        """Handle what is queued until the deadline; the rest is dropped and counted."""
+        self.wait_empty(deadline)
+        with self._changed:
+            if self._queue:
+                self.destination.dropped("shutdown", len(self._queue) + self._busy)
+                self._queue.clear()
+            elif self._busy:
+                self.destination.dropped("shutdown")
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join(max(0.0, deadline - time.monotonic()) + _WAIT_S)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue or self._closing)
+                if not self._queue:
+                    break
+                commit, points = self._queue.popleft()
+                self._held_bytes -= _POINT_BYTES * len(points)
+                self._busy = True
+            _deliver(self.sink, self.destination, commit, points)
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+        self.sink.close()
+
+
+class Pipeline:
+    """Takes commits from the training thread and brings them everywhere."""
+
+    def __init__(
+        self,
+        local: Sequence[tuple[Sink, Destination]],
+        remote: Sequence[RemoteWorker],
+        namer: Namer,
+        *,
+        drain: Callable[[], None],
+        flush_interval_s: float = 1.0,
+        log_interval: int = 1,
+    ) -> None:
+        self._local = local
+        self._remote = remote
+        self._namer = namer
+        self.account = Destination("pipeline")
+        self._totals = Totals(namer)
+        self._drain = drain
+        self._flush_interval_s = flush_interval_s
+        self._log_interval = log_interval
+        self._inbox: deque[Commit] = deque()
+        self._skipped: dict[str, Commit] = {}
+        self._wake = threading.Event()
+        self._idle = threading.Condition()
+        self._handled = 0
+        self._submitted = 0
+        self._flushes = 0
+        self._flush_wanted = False
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="rltel-pipeline", daemon=True)
+        self._thread.start()
+
+    def submit(self, commit: Commit) -> None:
+        """Hand over a commit. Never waits."""
+        self._submitted += 1
+        self._inbox.append(commit)
+        self._wake.set()
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until what was submitted so far has reached every destination; False if the time runs out."""
+        deadline = time.monotonic() + timeout_s
+        with self._idle:
+            wanted, flushes = self._submitted, self._flushes
+            self._flush_wanted = True
+            self._wake.set()
+            arrived = self._idle.wait_for(
+                lambda: self._handled >= wanted and self._flushes > flushes, max(0.0, deadline - time.monotonic())
+            )
+        return all([arrived, *(worker.wait_empty(deadline) for worker in self._remote)])
+
+    def close(self, timeout_s: float) -> None:
+        """Bring what is left to where it goes, within the time for all destinations together."""
+        deadline = time.monotonic() + timeout_s
+        self._closing = True
+        self._wake.set()
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        for worker in self._remote:
+            worker.close(deadline)
+
+    def _run(self) -> None:
+        next_flush = time.monotonic() + self._flush_interval_s
+        while True:
+            self._wake.wait(max(0.0, next_flush - time.monotonic()))
+            self._wake.clear()
+            closing = self._closing
+            self._handle_inbox()
+            if closing:
+                self._release_skipped()
+            if closing or self._flush_wanted or time.monotonic() >= next_flush:
+                self._flush_local()
+                next_flush = time.monotonic() + self._flush_interval_s
+            if closing:
+                break
+        for sink, destination in self._local:
+            _guarded(sink.close, destination)
+
+    def _handle_inbox(self) -> None:
+        while self._inbox:
+            commit = self._inbox.popleft()
+            try:
+                self._handle(commit)
+            except Exception as error:  # a commit that cannot be translated must not end the pipeline
+                self.account.failed(error)
+            with self._idle:
+                self._handled += 1
+
+    def _handle(self, commit: Commit) -> None:
+        self._totals.add(commit)
+        if commit.step % self._log_interval == 0:
+            self._skipped.pop(commit.axis, None)
+            self._send(commit)
+        else:
+            self._skipped[commit.axis] = commit
+
+    def _release_skipped(self) -> None:
+        """The last step of each axis always goes through."""
+        for commit in self._skipped.values():
+            self._send(commit)
+        self._skipped.clear()
+
+    def _send(self, commit: Commit) -> None:
+        points = points_of(commit, self._totals, self._namer)
+        for sink, destination in self._local:
+            _deliver(sink, destination, commit, points)
+        for worker in self._remote:
+            worker.put(commit, points)
+
+    def _flush_local(self) -> None:
+        self._flush_wanted = False
+        self._drain()
+        for sink, destination in self._local:
+            _guarded(sink.flush, destination)
+        with self._idle:
+            self._flushes += 1
+            self._idle.notify_all()
+
+
+def _deliver(sink: Sink, destination: Destination, commit: Commit, points: Sequence[Point]) -> None:
+    try:
+        sink.write(commit, points)
+    except Exception as error:  # whatever a destination does, it must not end the pipeline
+        destination.failed(error)
+    else:
+        destination.exported()
+
+
+def _guarded(call: Callable[[], None], destination: Destination) -> None:
+    try:
+        call()
+    except Exception as error:  # as above
+        destination.failed(error, count=0)

@@ -1,0 +1,31 @@
+"""The OpenTelemetry resource: which process this is, in the words of the conventions."""
+
+import os
+
+from opentelemetry.sdk.resources import Resource
+
+from rltel.core.config import RunConfig
+from rltel.core.identity import Identity
+from rltel.version import VERSION
+
+
+def resource_of(identity: Identity, run: RunConfig) -> Resource:
+    """Attributes of this process. ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` are honoured over ours."""
+    attributes: dict[str, str | int] = {
+        "service.namespace": "rltel",
+        "service.instance.id": identity.instance_id,
+        "process.pid": os.getpid(),
+        "rl.run.id": identity.run_id,
+        "rl.role": identity.role,
+        "rl.rank": identity.rank,
+        "rl.world_size": identity.world_size,
+        "rltel.version": VERSION,
+    }
+    named = {"rl.algorithm": run.algo, "rl.environment.name": run.task}
+    attributes.update({name: value for name, value in named.items() if value})
+    if "OTEL_SERVICE_NAME" not in os.environ and "service.name=" not in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
+        attributes["service.name"] = run.name or "rl-training"
+    from_environment = {
+        part.partition("=")[0].strip() for part in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",")
+    }
+    return Resource.create({name: value for name, value in attributes.items() if name not in from_environment})

@@ -1,0 +1,1 @@
+"""THE HOT PATH: what is called inside the training loop. Numbers into mergeable states, slices into buffers."""

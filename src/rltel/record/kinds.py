@@ -1,0 +1,249 @@
+"""Kinds of metrics: which moments a kind keeps, how each merges, and how merged moments become values.
+
+Every kind keeps a subset of the same seven moments, so batches, workers and ranks merge by one rule:
+element-wise, by the moment's own operation. Sums, counts and extremes are over *finite* values; NaN and the infinities
+are counted beside them, and the value is derived from all of it, so that it is the same whoever held the NaN.
+"""
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from rltel.record.buckets import quantile
+
+
+class Op(Enum):
+    """How two values of one moment become one."""
+
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+
+
+class Moment(Enum):
+    """What a state can keep, with the operation that merges it and the value that changes nothing."""
+
+    SUM = (0, Op.SUM, 0.0)
+    COUNT = (1, Op.SUM, 0.0)
+    MIN = (2, Op.MIN, math.inf)
+    MAX = (3, Op.MAX, -math.inf)
+    NAN = (4, Op.SUM, 0.0)
+    POSITIVE_INFINITY = (5, Op.SUM, 0.0)
+    NEGATIVE_INFINITY = (6, Op.SUM, 0.0)
+
+    def __init__(self, position: int, op: Op, identity: float) -> None:
+        self.position = position
+        self.op = op
+        self.identity = identity
+
+
+class Moments(NamedTuple):
+    """All seven moments of some values. Where weights are given, ``total`` is the weighted sum and ``n`` the weight."""
+
+    total: float = 0.0
+    n: float = 0.0
+    low: float = math.inf
+    high: float = -math.inf
+    nan: float = 0.0
+    positive_infinity: float = 0.0
+    negative_infinity: float = 0.0
+
+    @property
+    def nonfinite(self) -> float:
+        """How many values were not finite."""
+        return self.nan + self.positive_infinity + self.negative_infinity
+
+
+EMPTY = Moments()
+_OPERATIONS: dict[Op, Callable[[float, float], float]] = {Op.SUM: operator.add, Op.MIN: min, Op.MAX: max}
+_MERGES = tuple(_OPERATIONS[moment.op] for moment in Moment)
+
+
+class Value(NamedTuple):
+    """One number of a metric: what is appended to its key in the flat dict, which statistic it is, and the number."""
+
+    suffix: str
+    stat: str
+    value: float
+
+
+Finish = Callable[[Moments, Mapping[int, float]], Iterator[Value]]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of metric. ``replaces``: the last recorded value replaces earlier ones of this process."""
+
+    name: str
+    keeps: tuple[Moment, ...]
+    finish: Finish
+    bucketed: bool = False
+    replaces: bool = False
+    averages: bool = False
+    """Whether sum and count make an average that a backend may want to weight itself."""
+    positions: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "positions", tuple(moment.position for moment in self.keeps))
+
+
+class State:
+    """The merged state of one metric: its moments, and sparse bucket counts where the kind has them."""
+
+    __slots__ = ("buckets", "kind", "moments")
+
+    def __init__(
+        self, kind: Kind, moments: Sequence[float] = EMPTY, buckets: Mapping[int, float] | None = None
+    ) -> None:
+        self.kind = kind
+        self.moments = list(moments)
+        self.buckets: dict[int, float] = dict(buckets or {})
+
+    def add(self, moments: Sequence[float], buckets: Mapping[int, float] | None = None) -> None:
+        """Merge what was newly recorded, or another process's state. Moments that the kind does not keep stay empty."""
+        mine = self.moments
+        for position in self.kind.positions:
+            mine[position] = _MERGES[position](mine[position], moments[position])
+        if buckets:
+            counts = self.buckets
+            for index, count in buckets.items():
+                counts[index] = counts.get(index, 0.0) + count
+
+    def replace(self, moments: Sequence[float]) -> None:
+        """Take the place of what was recorded before (gauges)."""
+        for position in self.kind.positions:
+            self.moments[position] = moments[position]
+
+    def values(self) -> Iterator[Value]:
+        """The metric's numbers. What is an average, extreme or quantile of nothing is left out."""
+        moments = Moments(*self.moments)
+        yield from self.kind.finish(moments, self.buckets)
+        if moments.nonfinite:
+            yield Value("/nonfinite", "nonfinite", moments.nonfinite)
+
+
+def _average(moments: Moments) -> float | None:
+    if moments.nan or (moments.positive_infinity and moments.negative_infinity):
+        return math.nan
+    if moments.positive_infinity or moments.negative_infinity:
+        return math.inf if moments.positive_infinity else -math.inf
+    return moments.total / moments.n if moments.n else None
+
+
+def _sum(moments: Moments) -> float:
+    """The sum; a sum of nothing is 0."""
+    if not moments.nonfinite:
+        return moments.total
+    return _average(moments) or 0.0
+
+
+def _lowest(moments: Moments) -> float | None:
+    if moments.nan:
+        return math.nan
+    if moments.negative_infinity:
+        return -math.inf
+    if moments.low < math.inf:
+        return moments.low
+    return math.inf if moments.positive_infinity else None
+
+
+def _highest(moments: Moments) -> float | None:
+    if moments.nan:
+        return math.nan
+    if moments.positive_infinity:
+        return math.inf
+    if moments.high > -math.inf:
+        return moments.high
+    return -math.inf if moments.negative_infinity else None
+
+
+Reader = Callable[[Moments], float | None]
+
+
+def _one(stat: str, read: Reader, suffix: str = "") -> Finish:
+    """A kind with one number."""
+
+    def finish(moments: Moments, buckets: Mapping[int, float]) -> Iterator[Value]:
+        value = read(moments)
+        if value is not None:
+            yield Value(suffix, stat, value)
+
+    return finish
+
+
+def _together(*parts: Finish) -> Finish:
+    def finish(moments: Moments, buckets: Mapping[int, float]) -> Iterator[Value]:
+        for part in parts:
+            yield from part(moments, buckets)
+
+    return finish
+
+
+def _with_count(stat: str) -> Finish:
+    """An average with AReaL's ``__count`` partner (all calls, those with non-finite values too)."""
+
+    def finish(moments: Moments, buckets: Mapping[int, float]) -> Iterator[Value]:
+        value = _average(moments)
+        if value is not None:
+            count = moments.n + moments.nonfinite
+            yield Value("", stat, value)
+            yield Value("__count", "count", int(count) if count == int(count) else count)
+
+    return finish
+
+
+def _quantiles(moments: Moments, buckets: Mapping[int, float]) -> Iterator[Value]:
+    if not (buckets or moments.nonfinite):
+        return
+    for name, q in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+        value = math.nan
+        if not moments.nan:
+            value = quantile(buckets, q, moments.negative_infinity, moments.positive_infinity)
+            if math.isfinite(value):  # a bucket's middle may lie outside what was really seen
+                value = min(max(value, moments.low), moments.high)
+        yield Value(f"/{name}", name, value)
+
+
+def _scaled(stat: str, scale: float) -> Finish:
+    def read(moments: Moments) -> float | None:
+        average = _average(moments)
+        return None if average is None else average * scale
+
+    return _one(stat, read)
+
+
+_NONFINITE = (Moment.NAN, Moment.POSITIVE_INFINITY, Moment.NEGATIVE_INFINITY)
+_MEAN = (Moment.SUM, Moment.COUNT, *_NONFINITE)
+_TIMED = (Moment.SUM, Moment.COUNT, Moment.MAX)
+_EXTREMES = _together(_one("min", _lowest, "/min"), _one("max", _highest, "/max"))
+_THREE = _together(_one("avg", _average, "/avg"), _EXTREMES)
+
+AVG_MIN_MAX = Kind("avg_min_max", (*_MEAN, Moment.MIN, Moment.MAX), _THREE, averages=True)
+AVG = Kind("avg", _MEAN, _one("avg", _average), averages=True)
+SUM = Kind("sum", (Moment.SUM, *_NONFINITE), _one("sum", _sum))
+MIN = Kind("min", (Moment.MIN, *_NONFINITE), _one("min", _lowest))
+MAX = Kind("max", (Moment.MAX, *_NONFINITE), _one("max", _highest))
+WEIGHTED_AVG = Kind("weighted_avg", _MEAN, _one("avg", _average), averages=True)
+SCALAR = Kind("scalar", _MEAN, _with_count("avg"), averages=True)
+TIMING = Kind("timing", _TIMED, _with_count("avg"), bucketed=True)
+PHASE_S = Kind("phase_s", _TIMED, _scaled("avg", 1.0), bucketed=True)
+PHASE_MS = Kind("phase_ms", _TIMED, _scaled("avg", 1e3), bucketed=True)
+HISTOGRAM = Kind("histogram", (*_MEAN, Moment.MIN, Moment.MAX), _together(_THREE, _quantiles), bucketed=True)
+COUNTER = Kind("counter", (Moment.SUM,), _one("total", _sum))
+GAUGE_MEAN = Kind("gauge_mean", _MEAN, _one("last", _average), replaces=True)
+GAUGE_SUM = Kind("gauge_sum", _MEAN, _one("last", lambda m: _sum(m) if m.n or m.nonfinite else None), replaces=True)
+GAUGE_MIN = Kind("gauge_min", (Moment.MIN, *_NONFINITE), _one("last", _lowest), replaces=True)
+GAUGE_MAX = Kind("gauge_max", (Moment.MAX, *_NONFINITE), _one("last", _highest), replaces=True)
+GAUGE_WRITER = Kind("gauge_writer", _MEAN, _one("last", _average), replaces=True)
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        AVG_MIN_MAX, AVG, SUM, MIN, MAX, WEIGHTED_AVG, SCALAR, TIMING, PHASE_S, PHASE_MS, HISTOGRAM, COUNTER,
+        GAUGE_MEAN, GAUGE_SUM, GAUGE_MIN, GAUGE_MAX, GAUGE_WRITER,
+    )
+}  # fmt: skip
+GAUGES = {"mean": GAUGE_MEAN, "sum": GAUGE_SUM, "min": GAUGE_MIN, "max": GAUGE_MAX, "writer": GAUGE_WRITER}

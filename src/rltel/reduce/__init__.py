@@ -1,0 +1,1 @@
+"""From trackers to a Snapshot: export, and other processes' payloads."""

@@ -1,0 +1,102 @@
+"""The Snapshot: merged states, not numbers. What an export yields, and what everything downstream is derived from.
+
+Because it holds states, two snapshots merge exactly; the flat dict, histograms, cumulative pairs and a replay from disk
+all come from the same thing.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from rltel.core.errors import RecordError
+from rltel.record.kinds import GAUGE_MEAN, State, Value
+
+
+class Metric(NamedTuple):
+    """One metric of a snapshot: its state, the tracker that recorded it, and whether ranks were reduced into it.
+
+    Not to be changed: `Snapshot.merged` makes new ones.
+    """
+
+    state: State
+    tracker: str = ""
+    reduced: bool = False
+
+
+class Snapshot(Mapping[str, Metric]):
+    """Metrics by key, in the order of their recording. Immutable."""
+
+    __slots__ = ("_metrics",)
+
+    def __init__(self, metrics: Mapping[str, Metric] | None = None) -> None:
+        self._metrics = dict(metrics or {})
+
+    @classmethod
+    def of_states(cls, states: Mapping[str, State], tracker: str = "") -> "Snapshot":
+        """A snapshot of what one tracker recorded."""
+        return cls({key: Metric(state, tracker) for key, state in states.items()})
+
+    @classmethod
+    def of_numbers(cls, numbers: Mapping[str, float]) -> "Snapshot":
+        """Plain numbers as gauges."""
+        return cls({key: Metric(gauge_of(value)) for key, value in numbers.items()})
+
+    def __getitem__(self, key: str) -> Metric:
+        return self._metrics[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._metrics)
+
+    def __len__(self) -> int:
+        return len(self._metrics)
+
+    def merged(self, other: "Snapshot") -> "Snapshot":
+        """Both together; the states of keys that both have are merged.
+
+        Raises `RecordError` if a key has two kinds.
+        """
+        metrics = dict(self._metrics)
+        for key, metric in other.items():
+            mine = metrics.get(key)
+            metrics[key] = metric if mine is None else _merged(key, mine, metric)
+        return Snapshot(metrics)
+
+    def values_of(self, key: str) -> Iterator[Value]:
+        """The numbers of one metric."""
+        return self._metrics[key].state.values()
+
+    def flat(self) -> dict[str, float]:
+        """Every number of every metric under its key with the statistic's suffix."""
+        return {
+            f"{key}{value.suffix}": value.value
+            for key, metric in self._metrics.items()
+            for value in metric.state.values()
+        }
+
+
+def merged(snapshots: Iterable[Snapshot]) -> Snapshot:
+    """Any number of snapshots as one."""
+    result = Snapshot()
+    for snapshot in snapshots:
+        result = result.merged(snapshot)
+    return result
+
+
+def gauge_of(value: float) -> State:
+    """A plain number as the state of a gauge."""
+    state = State(GAUGE_MEAN)
+    if math.isfinite(value):
+        state.add((value, 1.0, value, value, 0.0, 0.0, 0.0))
+    else:
+        nan, positive = float(math.isnan(value)), float(value == math.inf)
+        state.add((0.0, 0.0, 0.0, 0.0, nan, positive, 1.0 - nan - positive))
+    return state
+
+
+def _merged(key: str, mine: Metric, other: Metric) -> Metric:
+    if mine.state.kind is not other.state.kind:
+        kinds = f"{mine.state.kind.name} and {other.state.kind.name}"
+        raise RecordError(f"{key}: cannot merge two kinds, {kinds}")
+    state = State(mine.state.kind, mine.state.moments, mine.state.buckets)
+    state.add(other.state.moments, other.state.buckets)
+    return Metric(state, mine.tracker, mine.reduced and other.reduced)

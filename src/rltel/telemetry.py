@@ -1,0 +1,425 @@
+"""Builds everything from a config: who we are, where things go, and what one step's commit does.
+
+`Telemetry` can be built by hand with every part injected; `init` keeps the process's one.
+"""
+
+import atexit
+import contextlib
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterable, Mapping, MutableMapping
+from multiprocessing.util import Finalize
+from pathlib import Path
+from typing import Any, TextIO
+
+from opentelemetry.trace import SpanContext
+from prometheus_client import CollectorRegistry
+
+from rltel.core.claims import Claim
+from rltel.core.clock import Clock, SystemClock
+from rltel.core.config import TelemetryConfig
+from rltel.core.context import new_id, new_trace_id, span_context
+from rltel.core.errors import ConfigError, RecordError, RltelError
+from rltel.core.identity import Identity, find_place, identify
+from rltel.core.resolve import disabled, resolve
+from rltel.export.commit import Commit
+from rltel.export.console import ConsoleSink
+from rltel.export.jsonl import JsonlFile
+from rltel.export.pipeline import Pipeline, RemoteWorker
+from rltel.export.prometheus import Endpoint, PrometheusSink, RunCollector
+from rltel.export.sink import Destination, Sink
+from rltel.names.otel import Namer
+from rltel.record.recorder import Recorder, timeline
+from rltel.reduce.snapshot import Snapshot
+from rltel.reduce.stats import snapshot_of
+from rltel.reduce.trackers import Trackers
+from rltel.reduce.workers import Receiver, Sender
+
+_log = logging.getLogger("rltel")
+_NOT_YET = {
+    "terminal.enabled": "the live panel",
+    "wandb.mode": "Weights & Biases",
+    "swanlab.mode": "SwanLab",
+    "trackio.mode": "Trackio",
+    "prometheus.push_url": "pushing to a gateway",
+}
+
+
+class Telemetry:
+    """One process's telemetry, from a resolved config. With nothing switched on it does nothing, cheaply."""
+
+    def __init__(
+        self,
+        config: TelemetryConfig,
+        identity: Identity,
+        *,
+        trackers: Trackers,
+        recorder: Recorder = timeline,
+        clock: Clock | None = None,
+        registry: CollectorRegistry | None = None,
+        stdout: TextIO | None = None,
+        sinks: Iterable[Sink] = (),
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        _refuse_what_is_not_there(config)
+        self.config = config
+        self.identity = identity
+        self.root: SpanContext = span_context(new_trace_id(), new_id())
+        self._trackers = trackers
+        self._recorder = recorder
+        self._clock = clock or SystemClock()
+        self._stdout = stdout or sys.stdout
+        self._environ = os.environ if environ is None else environ
+        self._lock = threading.Lock()
+        self._commits = 0
+        self._closed = False
+        self._destinations: list[Destination] = []
+        self._places: list[str] = []
+        self._close_last = contextlib.ExitStack()
+        self._endpoint: Endpoint | None = None
+        self._jsonl: JsonlFile | None = None
+        self._pipeline: Pipeline | None = None
+        if identity.run_dir is not None:
+            with contextlib.ExitStack() as undo:
+                undo.push(self._close_last)
+                self._build(identity.run_dir, list(sinks))
+                undo.pop_all()
+
+    # --- building ---------------------------------------------------------------------------------------------------
+
+    def _build(self, run_dir: Path, extra: list[Sink]) -> None:
+        config = self.config
+        self._open_jsonl(run_dir)
+        local = [(sink, self._destination(sink.name)) for sink in (*self._local_sinks(run_dir), *extra)]
+        remote = [self._remote(sink) for sink in self._remote_sinks()]
+        drain = self._open_trace(run_dir)
+        for sink, _ in local:
+            self._places.append(f"{sink.name} {sink.describe()}")
+        for worker in remote:
+            self._places.append(f"{worker.sink.name} {worker.sink.describe()}")
+        self._pipeline = Pipeline(
+            local,
+            remote,
+            Namer(),
+            drain=drain,
+            flush_interval_s=config.trace.flush_interval_s,
+            log_interval=config.run.log_interval,
+        )
+        self._destinations.append(self._pipeline.account)
+
+    def _destination(self, name: str) -> Destination:
+        made = Destination(name)
+        self._destinations.append(made)
+        return made
+
+    def _open_jsonl(self, run_dir: Path) -> None:
+        given = self.config.jsonl.path
+        path = Path(given) if given else run_dir / "metrics" / f"{self.identity.name}.jsonl"
+        self._jsonl = JsonlFile(path, self.identity, self._destination("jsonl"))
+        self._close_last.callback(self._jsonl.close)
+        self._places.append(f"jsonl {path}")
+
+    def _local_sinks(self, run_dir: Path) -> Iterable[Sink]:
+        config = self.config
+        if config.prometheus.enabled:
+            yield self._open_endpoint(run_dir)
+        if config.tensorboard.path is not None and self.identity.is_writer:
+            from rltel.export.tensorboard import TensorBoardSink  # imports tensorboard
+
+            folder = Path(config.tensorboard.path.replace("{run_dir}", str(run_dir)))
+            yield TensorBoardSink(folder, config.run.step_axis)
+        if config.console.enabled and self.identity.is_writer:
+            yield ConsoleSink(self._stdout, config.console.interval_s, self._clock.monotonic_ns)
+
+    def _open_endpoint(self, run_dir: Path) -> PrometheusSink:
+        settings = self.config.prometheus
+        sink = PrometheusSink(settings.timestamps)
+        registry = CollectorRegistry()
+        registry.register(RunCollector(sink, lambda: list(self._destinations), self.identity))
+        first_port = settings.port + (0 if self.identity.is_writer or not settings.port else 1)  # the writer goes first
+        self._endpoint = Endpoint(settings, registry, first_port)
+        self._close_last.callback(self._endpoint.close)
+        self._endpoint.advertise(
+            run_dir / "prometheus_sd" / f"{self.identity.role}-{self.identity.index}.json", self.identity
+        )
+        sink.address = self._endpoint.url
+        return sink
+
+    def _remote_sinks(self) -> Iterable[Sink]:
+        config = self.config
+        if config.otlp.enabled and config.otlp.metrics:
+            from rltel.export.otlp import OtlpSink, metric_exporter  # imports the OTLP encoders
+            from rltel.export.resource import resource_of
+
+            exporter, address = metric_exporter(config.otlp, self._environ)
+            resource = resource_of(self.identity, config.run)
+            yield OtlpSink(exporter, resource, self._clock.realtime_ns(), address, config.otlp.timeout_s)
+
+    def _remote(self, sink: Sink) -> RemoteWorker:
+        return RemoteWorker(sink, self._destination(sink.name), int(self.config.pipeline.queue_mb * 1e6))
+
+    def _open_trace(self, run_dir: Path) -> Any:
+        """Start recording, if this rank traces; what the pipeline calls to write what was recorded."""
+        config = self.config.trace
+        if not config.enabled or not (config.ranks == "all" or self.identity.rank in config.ranks):
+            return _nothing
+        from rltel.export.perfetto import PerfettoWriter  # imports Perfetto's schema
+
+        folder = Path(config.output_dir) if config.output_dir else run_dir / "trace"
+        writer = PerfettoWriter(
+            folder,
+            self.identity,
+            self._recorder,
+            self._clock,
+            self._destination("trace"),
+            int(config.max_file_mb * 1e6),
+            int(config.max_total_mb * 1e6),
+        )
+        self._close_last.callback(writer.close)
+        self._recorder.start()
+        self._close_last.callback(self._recorder.stop)
+        self._places.append(f"trace {writer.path}")
+        return writer.drain
+
+    # --- use --------------------------------------------------------------------------------------------------------
+
+    @property
+    def run_dir(self) -> Path | None:
+        """The run directory; None if nothing is switched on."""
+        return self.identity.run_dir
+
+    @property
+    def prometheus_url(self) -> str | None:
+        """The scrape endpoint, if there is one."""
+        return self._endpoint.url if self._endpoint else None
+
+    def describe(self) -> str:
+        """One line: which run, who we are, and where each thing goes."""
+        if self._pipeline is None:
+            return "rltel: nothing is switched on"
+        who = (
+            f"{self.identity.role} {self.identity.index}, writer"
+            if self.identity.is_writer
+            else (f"{self.identity.role} {self.identity.index}")
+        )
+        return f"rltel: run {self.identity.run_id} ({who}): " + ", ".join(self._places)
+
+    def commit(
+        self,
+        stats: Mapping[str, Any] | None = None,
+        *,
+        step: int,
+        env_steps: int | None = None,
+        epoch: int | None = None,
+        epoch_step: int | None = None,
+        axis: str = "train",
+    ) -> None:
+        """Send one step's numbers everywhere. Without `stats`, everything recorded since the last export.
+
+        When it returns, the step is in the run directory's JSONL, in the kernel's hands. Raises `RecordError` for
+        numbers or steps that are none; nothing is lost then.
+        """
+        _check_steps(step=step, env_steps=env_steps, epoch=epoch, epoch_step=epoch_step)
+        if stats is not None:
+            self._commit(snapshot_of(stats), step, env_steps, epoch, epoch_step, axis)
+            return
+        with self._trackers.taken() as snapshot:
+            self._commit(snapshot, step, env_steps, epoch, epoch_step, axis)
+
+    def _commit(
+        self, snapshot: Snapshot, step: int, env_steps: int | None, epoch: int | None, epoch_step: int | None, axis: str
+    ) -> None:
+        if self._pipeline is None or self._closed:
+            return
+        with self._lock:
+            number = self._commits
+            self._commits += 1
+            commit = Commit(
+                self.identity, number, self._clock.realtime_ns(), step, axis, snapshot, env_steps, epoch, epoch_step
+            )
+            if self._jsonl is not None:
+                self._jsonl.write(commit)
+            self._pipeline.submit(commit)
+
+    def flush(self, timeout_s: float = 5.0) -> bool:
+        """Wait until every commit so far has reached its destinations; False if the time runs out first."""
+        return self._pipeline is None or self._pipeline.flush(timeout_s)
+
+    def shutdown(self, *, linger: bool = True) -> None:
+        """Bring everything home, within ``pipeline.shutdown_timeout_s`` (and ``prometheus.linger_s``, if `linger`).
+
+        Commits after this do nothing. A second call does nothing.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        if self._pipeline is not None:
+            self._pipeline.close(self.config.pipeline.shutdown_timeout_s)
+        if self._endpoint is not None and linger:
+            _sleep(self.config.prometheus.linger_s)
+        self._close_last.close()
+        for destination in self._destinations:
+            lost = sum(destination.dropped_totals.values())
+            if lost:
+                _log.warning("%s: lost %d in all (%s)", destination.name, lost, destination.dropped_totals)
+
+
+def _nothing() -> None:
+    """Nothing to drain."""
+
+
+def _sleep(seconds: float) -> None:
+    """Sleep; Ctrl+C ends it early, and nothing else."""
+    with contextlib.suppress(KeyboardInterrupt):
+        time.sleep(seconds)
+
+
+def _check_steps(**steps: int | None) -> None:
+    for name, value in steps.items():
+        if value is None and name != "step":
+            continue
+        if not hasattr(value, "__index__") or isinstance(value, bool) or int(value) < 0:  # type: ignore[arg-type]  # has __index__
+            raise RecordError(f"commit: {name}: expected a whole number >= 0, got {value!r}")
+
+
+def _refuse_what_is_not_there(config: TelemetryConfig) -> None:
+    for path, what in _NOT_YET.items():
+        section, field = path.split(".")
+        value = getattr(getattr(config, section), field)
+        if value not in (False, None, "disabled"):
+            raise ConfigError(f"{path}: {what} is not in this version of rltel, got {value!r}")
+
+
+# --- the process's one ----------------------------------------------------------------------------------------------
+
+
+class Process:
+    """The trackers and the telemetry of this process: what the functions of the package act on."""
+
+    def __init__(self, recorder: Recorder = timeline, environ: MutableMapping[str, str] | None = None) -> None:
+        self.recorder = recorder
+        self.trackers = Trackers(recorder)
+        self.sender = Sender()
+        self.receiver = Receiver(self.trackers)
+        self.telemetry: Telemetry | None = None
+        self.lost_commits = 0
+        """Commits of a process that never called init (said once)."""
+        self._environ: MutableMapping[str, str] = os.environ if environ is None else environ
+        self._asked: Any = None
+        self._claim: Claim | None = None
+        self._published: list[str] = []
+
+    def init(
+        self,
+        config: Any = None,
+        *,
+        role: str | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        run_id: str | None = None,
+        run_dir: str | os.PathLike[str] | None = None,
+        **injected: Any,
+    ) -> Telemetry:
+        """See `rltel.init`."""
+        outside = {name: value for name, value in self._environ.items() if name not in self._published}
+        resolved = _resolved(config, outside, run_id, run_dir)
+        asked = (resolved, role, rank, world_size)
+        if self.telemetry is not None:
+            if asked != self._asked:
+                raise RltelError("init: called again with another config; call rltel.shutdown() first")
+            return self.telemetry
+        self.telemetry = self._start(resolved, outside, (role, rank, world_size), injected)
+        self._asked = asked
+        atexit.register(self._at_exit)
+        Finalize(None, self._at_exit, exitpriority=10)  # children of multiprocessing leave without atexit
+        if self.telemetry.run_dir is not None:
+            print(self.telemetry.describe(), file=sys.stderr, flush=True)
+        return self.telemetry
+
+    def _start(
+        self,
+        config: TelemetryConfig,
+        environ: Mapping[str, str],
+        place: tuple[str | None, int | None, int | None],
+        injected: Mapping[str, Any],
+    ) -> Telemetry:
+        found = find_place(config.run, environ, *place)
+        identity, self._claim = identify(config.run, found, environ, claim=config.anything_on())
+        try:
+            telemetry = Telemetry(
+                config, identity, trackers=self.trackers, recorder=self.recorder, environ=environ, **injected
+            )
+        except BaseException:
+            self._release()
+            raise
+        self._publish(identity)
+        return telemetry
+
+    def _publish(self, identity: Identity) -> None:
+        """Children find the run through the environment, unless it is there already."""
+        if identity.run_dir is None:
+            return
+        for name, value in (("RLTEL_RUN_ID", identity.run_id), ("RLTEL_RUN_DIR", str(identity.run_dir))):
+            if name not in self._environ:
+                self._environ[name] = value
+                self._published.append(name)
+
+    def _release(self) -> None:
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None
+
+    def shutdown(self, *, linger: bool = True) -> None:
+        """See `rltel.shutdown`."""
+        telemetry, self.telemetry = self.telemetry, None
+        if telemetry is None:
+            return
+        telemetry.shutdown(linger=linger)
+        self._release()
+        for name in self._published:
+            self._environ.pop(name, None)
+        self._published = []
+        atexit.unregister(self._at_exit)
+
+    def _at_exit(self) -> None:
+        self.shutdown(linger=getattr(sys, "last_type", None) is None)  # no lingering after an exception
+
+    def commit(self, stats: Mapping[str, Any] | None = None, **where: Any) -> None:
+        """See `rltel.commit`."""
+        if self.telemetry is not None:
+            self.telemetry.commit(stats, **where)
+            return
+        self.lost_commits += 1
+        if self.lost_commits == 1:
+            _log.warning("commit: rltel.init was not called in this process, so nothing is sent (counted; said once)")
+
+    def forget(self) -> None:
+        """In a forked child: start empty. The parent's files, threads and numbers are not ours."""
+        self.telemetry = None
+        self._asked = None
+        self._claim = None
+        self._published = []
+        self.lost_commits = 0
+        self.trackers.reset()
+        self.sender = Sender()
+        atexit.unregister(self._at_exit)
+
+
+def _resolved(
+    config: Any, environ: Mapping[str, str], run_id: str | None, run_dir: str | os.PathLike[str] | None
+) -> TelemetryConfig:
+    """The config in force, arguments included."""
+    if disabled(environ):
+        return TelemetryConfig()
+    arguments = {"RLTEL_RUN_ID": run_id, "RLTEL_RUN_DIR": None if run_dir is None else os.fspath(run_dir)}
+    given = {name: value for name, value in arguments.items() if value is not None}
+    return resolve(config, {**environ, **given})
+
+
+process = Process()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=process.forget)
