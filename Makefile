@@ -1,0 +1,64 @@
+# Two commands do it all: `make demo` and `make test`. Each sets up what it needs, once.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+JOBS ?= 2
+
+.PHONY: demo test lint types wheel bench check clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo    a real training with all telemetry on (curl 127.0.0.1:9464/metrics while it runs)"
+	@echo "make test    all tests, against real servers where they can be had"
+	@echo "make check   tests, lint, types, wheel: what CI runs"
+	@echo "make bench   what recording costs, side by side with others"
+
+demo: $(VENV)/.demo
+	@$(BIN)/python examples/sac_pendulum.py --telemetry on
+
+test: $(VENV)/.test tools
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+
+.PHONY: tools
+tools:
+	@bash tests/tools/setup_tools.sh
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.test
+	$(BIN)/mypy
+
+bench: $(VENV)/.test
+	$(BIN)/python benchmarks/recording.py
+
+# The wheel is built, installed in an environment of its own, and imported there.
+wheel: $(VENV)/.test
+	rm -rf dist
+	$(BIN)/python -m build --wheel --no-isolation --outdir dist .
+	$(PYTHON) -m venv --clear $(VENV)/wheel
+	$(VENV)/wheel/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt dist/*.whl
+	cd / && $(CURDIR)/$(VENV)/wheel/bin/python -c "import rltel; print('the wheel imports, version', rltel.__version__)"
+	cd / && $(CURDIR)/$(VENV)/wheel/bin/rltel --help >/dev/null
+
+check:
+	bash .ci/run
+
+$(BIN)/pip:
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "rltel needs Python 3.11 or newer, this is " + sys.version'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "setting up $(VENV) (once)"
+	$(PIP) --editable ".[demo]"
+	@touch $@
+
+$(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "setting up $(VENV) for tests (once)"
+	$(PIP) --editable ".[test]"
+	@touch $@ $(VENV)/.demo
+
+clean:
+	rm -rf $(VENV) .tools dist logs

@@ -1,0 +1,63 @@
+"""Every example in the documentation runs, and what the pages claim about the code is so."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from rltel.core.config import TelemetryConfig
+from rltel.core.resolve import resolve
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [code for found, code in _FENCE.findall(page.read_text()) if found == language]
+
+
+EXAMPLES = [
+    pytest.param(code, id=f"{page.stem}-{number}") for page in PAGES for number, code in enumerate(blocks(page, "python"))
+]
+
+
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_example_runs(code: str, tmp_path: Path) -> None:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("RLTEL_", "OTEL_"))}
+    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 10
+
+
+def test_configuration_page_shows_every_field_with_its_default() -> None:
+    (text,) = blocks(ROOT / "docs" / "configuration.md", "yaml")
+    shown = yaml.safe_load(text)
+    assert shown == msgspec.to_builtins(TelemetryConfig())
+    resolve(shown, {})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    broken = [link for link in _LINK.findall(page.read_text()) if not (page.parent / link).exists()]
+    assert not broken
+
+
+def test_settings_without_effect_are_settings() -> None:
+    """The list of limitations names real settings, so that it shrinks when they come to work."""
+    text = (ROOT / "docs" / "limitations.md").read_text()
+    named = re.findall(r"`([a-z]+)\.([a-z_]+)(?::[^`]*)?`", text)
+    assert named
+    for section, field in named:
+        if section != "docs":
+            assert hasattr(getattr(TelemetryConfig(), section), field), f"{section}.{field}"
