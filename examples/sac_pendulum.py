@@ -1,4 +1,4 @@
-"""Soft actor-critic on Pendulum-v1, split into two processes the way a robot-RL system is.
+"""Soft actor-critic on Pendulum-v1, in two processes the way a robot-RL system is, with rltel switched on.
 
 The *learner* (this process) owns the networks and the replay buffer. The *collector* (a spawned process) owns the
 environments. They talk over one duplex pipe:
@@ -9,7 +9,8 @@ environments. They talk over one duplex pipe:
 Between a release and the next request both sides work: the collector steps its environments while the learner
 learns. The overlap doesn't cost reproducibility. Tick k's replay write always precedes request(k + 1) in the pipe and
 the learner reads up to exactly one request per iteration, so update k sees the transitions of the ticks before k,
-whatever the timing, and a seed gives the same parameters bit for bit (on one machine and one build of torch).
+whatever the timing, and a seed gives the same parameters bit for bit (on one machine and one build of torch), with
+telemetry or without.
 """
 
 from __future__ import annotations
@@ -22,11 +23,10 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
 
 import argparse
-import copy
-import hashlib
 import json
 import math
 import multiprocessing
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -37,51 +37,62 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import gymnasium
 import numpy as np
 import torch
 from gymnasium.vector import SyncVectorEnv
-from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn.functional import softplus
-from torch.nn.utils import get_total_norm
+from sac_agent import ACTION_DIM, Batch, BoolArray, FloatArray, Policy, Replay, Sac, UpdateStats
+from torch import Tensor
+from where_time_went import where_time_went
 
-FloatArray: TypeAlias = NDArray[np.float32]
-BoolArray: TypeAlias = NDArray[np.bool_]
+import rltel
+from rltel.traces.merge import merge
+
 StepResult: TypeAlias = tuple[FloatArray, FloatArray, BoolArray, BoolArray]  # next obs, reward, terminated, truncated
 
 ENV_ID = "Pendulum-v1"
 EPISODE_STEPS = 200
-OBS_DIM, ACTION_DIM = 3, 1
 MAX_TORQUE = 2.0  # the policy acts in [-1, 1]
-ROW_COLUMNS = [OBS_DIM, ACTION_DIM, 1, OBS_DIM, 1]  # obs, action, reward, next obs, terminated
-
-HIDDEN = 64
-BATCH_SIZE = 128
-LEARNING_RATE = 2e-3
-TAU = 0.01
-GAMMA = 0.99
-REWARD_SCALE = 0.1
-TARGET_ENTROPY = -float(ACTION_DIM)
 RANDOM_STEPS = 500
-REPLAY_ROWS = 100_000
 
-METRICS_EVERY_TICKS = 50
+METRICS_EVERY_TICKS = 10  # the collector's numbers travel this often, and the learner commits as often
 EVAL_SEEDS: list[int | None] = list(range(10_000, 10_010))
 JOIN_SECONDS = 0.8
 
 
 @dataclass(frozen=True)
 class Config:
-    """What a run is determined by (`stamps` only says where its timings go)."""
+    """What a run is determined by (`stamps` and what follows only say what is written about it, and where)."""
 
     seed: int
     ticks: int
     num_envs: int
     updates_per_tick: int
     stamps: Path | None
+    telemetry: bool
+    log_root: str
+
+
+def telemetry_config(config: Config) -> dict[str, Any]:
+    """What rltel is switched on for. Every setting can be overridden by its ``RLTEL_*`` variable."""
+    if not config.telemetry:
+        return {}
+    return {
+        "run": {"algo": "sac", "task": ENV_ID, "backend": "gymnasium", "log_root": config.log_root},
+        "trace": {"enabled": True},
+        "prometheus": {"enabled": True, "linger_s": 30.0},
+        "tensorboard": {"path": "{run_dir}/tb"},
+        "console": {"enabled": True, "interval_s": 5.0},
+        "otlp": {"enabled": "OTEL_EXPORTER_OTLP_ENDPOINT" in os.environ or otlp_receiver_listens()},
+    }
+
+
+def otlp_receiver_listens() -> bool:
+    """Whether a Collector listens at the usual place on this machine."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", 4318)) == 0
 
 
 class InferenceRequest(NamedTuple):
@@ -89,6 +100,7 @@ class InferenceRequest(NamedTuple):
 
     tick: int
     obs: FloatArray
+    flow: int
 
 
 class ReplayWrite(NamedTuple):
@@ -97,19 +109,21 @@ class ReplayWrite(NamedTuple):
     tick: int
     rows: FloatArray
     valid: BoolArray
+    flow: int
 
 
 class Metrics(NamedTuple):
-    """Collector to learner: what only the collector knows, sent now and then."""
+    """Collector to learner: what rltel recorded in the collector since the last time."""
 
     tick: int
-    values: dict[str, float]
+    payload: dict[str, Any]
 
 
 class Farewell(NamedTuple):
-    """Collector to learner, its last message: the returns of all whole episodes, and its timings."""
+    """Collector to learner, its last message: the returns of all whole episodes, the last metrics, its timings."""
 
     episode_returns: list[float]
+    payload: dict[str, Any]
     stamps: list[dict[str, str | int]]
 
 
@@ -155,19 +169,27 @@ class EpisodeLog:
         """Adds a tick; rows that aren't valid are resets and belong to no episode."""
         self.running_return += reward * valid
         self.running_length += valid
-        self.returns += self.running_return[done & self.whole].tolist()
-        self.lengths += self.running_length[done & self.whole].tolist()
+        if done.any():
+            self._finish(done)
+
+    def _finish(self, done: BoolArray) -> None:
+        finished = done & self.whole
+        self.returns += self.running_return[finished].tolist()
+        self.lengths += self.running_length[finished].tolist()
+        rltel.count(episodes=int(finished.sum()))
         self.whole |= done
         self.running_return[done] = 0.0
         self.running_length[done] = 0
 
-    def summary(self) -> dict[str, float]:
-        """The mean over the last 100 episodes, and how many there were in all."""
-        return {
-            "episode_return_mean": mean(self.returns[-100:]),
-            "episode_length_mean": mean(self.lengths[-100:]),
-            "episodes_finished": float(len(self.returns)),
-        }
+    def publish(self) -> None:
+        """The means over the last 100 episodes; nothing before the first has ended."""
+        if self.returns:
+            rltel.gauge(
+                {
+                    "Train/mean_reward": mean(self.returns[-100:]),
+                    "Train/mean_episode_length": mean(self.lengths[-100:]),
+                }
+            )
 
 
 class Collector:
@@ -175,10 +197,12 @@ class Collector:
 
     def __init__(self, config: Config, link: Connection) -> None:
         self.link = link
+        self.clock = rltel.collector("sac")
         self.stamps = Stamps("collector", config.stamps is not None)
         self.envs = make_envs(config.num_envs)
         self.episodes = EpisodeLog(config.num_envs)
         self.tick = 0
+        self.request_flow = 0
         env_seed = stream_seeds(config.seed)["envs"]
         self.obs: FloatArray = self.envs.reset(seed=[env_seed + i for i in range(config.num_envs)])[0]
         self.resetting = np.zeros(config.num_envs, dtype=np.bool_)
@@ -192,9 +216,11 @@ class Collector:
 
     def run(self) -> None:
         """Ticks until the learner says stop, then says farewell."""
-        while self.run_tick():
-            pass
-        self.link.send(Farewell(self.episodes.returns, self.stamps.rows))
+        going_on = True
+        while going_on:
+            with self.clock.cycle(step=self.tick):
+                going_on = self.run_tick()
+        self.link.send(Farewell(self.episodes.returns, rltel.export_payload(), self.stamps.rows))
 
     def run_tick(self) -> bool:
         """One tick; False if the learner said stop."""
@@ -203,7 +229,7 @@ class Collector:
         if actions is None:
             return False
         result = self.env_step(actions)
-        self.replay_write(self.transition_extract(actions, result))
+        self.replay_write(*self.transition_extract(actions, result))
         self.tick += 1
         if self.tick % METRICS_EVERY_TICKS == 0:
             self.metrics_publish()
@@ -211,229 +237,56 @@ class Collector:
 
     def inference_request(self) -> None:
         """Asks the learner for actions; it decides the random ones too, so the collector holds no policy at all."""
-        self.link.send(InferenceRequest(self.tick, self.obs))
+        self.request_flow = rltel.new_flow()
+        with self.clock.phase("inference_request", flow=self.request_flow):
+            self.link.send(InferenceRequest(self.tick, self.obs, self.request_flow))
 
     def learner_action_wait(self) -> FloatArray | None:
         """Waits for the answer; None means stop."""
-        reply: Actions | None = self.link.recv()
+        with self.clock.phase("learner_action_wait"):
+            reply: Actions | None = self.link.recv()
         return None if reply is None else reply.values
 
     def env_step(self, actions: FloatArray) -> StepResult:
         """Steps all environments; those that finished on the last tick reset instead and ignore their action."""
-        with self.stamps.span("env_step"):
+        with self.clock.phase("env_step", flow=self.request_flow), self.stamps.span("env_step"):
             next_obs, reward, terminated, truncated, _ = self.envs.step(actions * MAX_TORQUE)
         return next_obs, reward.astype(np.float32), terminated, truncated
 
-    def transition_extract(self, actions: FloatArray, result: StepResult) -> ReplayWrite:
+    def transition_extract(self, actions: FloatArray, result: StepResult) -> tuple[FloatArray, BoolArray]:
         """Packs the tick's transitions, marks the reset rows as not valid, and moves on to the next observations."""
-        next_obs, reward, terminated, truncated = result
-        valid, done = ~self.resetting, terminated | truncated
-        rows = np.column_stack((self.obs, actions, reward, next_obs, terminated)).astype(np.float32, copy=False)
-        self.episodes.record(reward, valid, done)
-        self.obs, self.resetting = next_obs, done
-        return ReplayWrite(self.tick, rows, valid)
+        with self.clock.phase("transition_extract"):
+            next_obs, reward, terminated, truncated = result
+            valid, done = ~self.resetting, terminated | truncated
+            columns = (self.obs, actions, reward, next_obs, terminated)
+            rows = np.column_stack(columns).astype(np.float32, copy=False)
+            self.episodes.record(reward, valid, done)
+            self.obs, self.resetting = next_obs, done
+        return rows, valid
 
-    def replay_write(self, write: ReplayWrite) -> None:
+    def replay_write(self, rows: FloatArray, valid: BoolArray) -> None:
         """Sends the tick's transitions as a message of their own; the learner ingests them after the next request."""
-        self.link.send(write)
+        flow = rltel.new_flow()
+        with self.clock.phase("replay_write", flow=flow):
+            self.link.send(ReplayWrite(self.tick, rows, valid, flow))
 
     def metrics_publish(self) -> None:
-        """Sends the collector's own statistics."""
-        self.link.send(Metrics(self.tick, self.episodes.summary()))
+        """Sends what was recorded here; the learner's next commit contains it."""
+        with self.clock.phase("metrics_publish"):
+            self.episodes.publish()
+            self.link.send(Metrics(self.tick, rltel.export_payload()))
 
 
-def collector_main(config: Config, link: Connection) -> None:
+def collector_main(config: Config, link: Connection, headers: dict[str, str]) -> None:
     """Entry point of the collector process; a closed pipe means that the learner is gone, and ends it quietly."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches the whole group; the learner decides what it means
     torch.set_num_threads(1)
-    collector = Collector(config, link)
-    with suppress(EOFError, OSError):
-        collector.run()
-
-
-def mlp(inputs: int, outputs: int) -> nn.Sequential:
-    """Two hidden layers, as everywhere in this example."""
-    first, second, last = nn.Linear(inputs, HIDDEN), nn.Linear(HIDDEN, HIDDEN), nn.Linear(HIDDEN, outputs)
-    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), last)
-
-
-class Policy(nn.Module):
-    """A tanh-squashed Gaussian; the noise is an argument, so that the caller owns the randomness."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = mlp(OBS_DIM, 2 * ACTION_DIM)
-
-    def sample(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Actions in [-1, 1] and their log-probabilities, differentiable through the noise."""
-        location, log_std = self.net(obs).split(ACTION_DIM, dim=-1)
-        log_std = log_std.clamp(-5.0, 2.0)
-        raw = location + log_std.exp() * noise
-        gaussian = -0.5 * noise.square() - log_std - 0.5 * math.log(2.0 * math.pi)
-        squash = 2.0 * (math.log(2.0) - raw - softplus(-2.0 * raw))  # log(1 - tanh(raw)^2), stable for large |raw|
-        return raw.tanh(), (gaussian - squash).sum(-1)
-
-    def act(self, obs: Tensor) -> Tensor:
-        """The deterministic action."""
-        location: Tensor = self.net(obs)[..., :ACTION_DIM]
-        return location.tanh()
-
-
-class TwinCritics(nn.Module):
-    """Two independent Q functions; their minimum counters the overestimation of one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.nets = nn.ModuleList([mlp(OBS_DIM + ACTION_DIM, 1) for _ in range(2)])
-
-    def values(self, obs: Tensor, action: Tensor) -> Tensor:
-        """Both values, shaped (2, batch)."""
-        inputs = torch.cat((obs, action), dim=-1)
-        return torch.stack([net(inputs).squeeze(-1) for net in self.nets])
-
-
-class Batch(NamedTuple):
-    """A minibatch; `valid` is 0 on reset rows, which no loss may count."""
-
-    obs: Tensor
-    action: Tensor
-    reward: Tensor
-    next_obs: Tensor
-    terminated: Tensor
-    valid: Tensor
-
-
-@dataclass(frozen=True)
-class UpdateStats:
-    """What one update computed, left as tensors: whether they're worth a read is for the reader to decide."""
-
-    critic_loss: Tensor
-    actor_loss: Tensor
-    alpha: Tensor
-    alpha_loss: Tensor
-    entropy: Tensor
-    critic_grad_norm: Tensor
-    actor_grad_norm: Tensor
-    target_q: Tensor  # per sample; only where `valid`
-    target_q_min: Tensor
-    target_q_max: Tensor
-    valid: Tensor
-    learning_rate: float
-
-
-def masked_mean(values: Tensor, valid: Tensor) -> Tensor:
-    """The mean over valid samples (0 if there are none)."""
-    return (values * valid).sum() / valid.sum().clamp(min=1.0)
-
-
-def step_optimizer(optimizer: torch.optim.Optimizer, loss: Tensor, parameters: list[Tensor]) -> Tensor:
-    """One gradient step on these parameters only, and the gradient's norm."""
-    optimizer.zero_grad()
-    loss.backward(inputs=parameters)  # type: ignore[no-untyped-call]
-    optimizer.step()
-    return get_total_norm([p.grad for p in parameters if p.grad is not None])
-
-
-class Sac:
-    """Soft actor-critic with an automatic temperature."""
-
-    def __init__(self, noise_seed: int) -> None:
-        self.policy = Policy()
-        self.critics = TwinCritics()
-        self.target_critics = copy.deepcopy(self.critics).requires_grad_(False)
-        self.log_alpha = torch.zeros((), requires_grad=True)
-        self.noise = torch.Generator().manual_seed(noise_seed)
-        self.policy_parameters: list[Tensor] = list(self.policy.parameters())
-        self.critic_parameters: list[Tensor] = list(self.critics.parameters())
-        self.policy_optimizer = torch.optim.Adam(self.policy_parameters, lr=LEARNING_RATE, fused=True)
-        self.critic_optimizer = torch.optim.Adam(self.critic_parameters, lr=LEARNING_RATE, fused=True)
-        self.alpha_optimizer = torch.optim.Adam([self.log_alpha], lr=LEARNING_RATE, fused=True)
-
-    def update(self, batch: Batch) -> UpdateStats:
-        """One step of critics, policy, temperature and target critics, in this order."""
-        alpha = self.log_alpha.detach().exp()
-        target_q = self._target_q(batch, alpha)
-        critic_loss, critic_grad_norm = self._update_critics(batch, target_q)
-        actor_loss, actor_grad_norm, log_prob = self._update_policy(batch, alpha)
-        alpha_loss = self._update_temperature(batch, log_prob)
-        self._update_target_critics()
-        valid = batch.valid > 0.0
-        return UpdateStats(
-            critic_loss=critic_loss,
-            actor_loss=actor_loss,
-            alpha=alpha,
-            alpha_loss=alpha_loss,
-            entropy=-masked_mean(log_prob, batch.valid),
-            critic_grad_norm=critic_grad_norm,
-            actor_grad_norm=actor_grad_norm,
-            target_q=target_q,
-            target_q_min=target_q.where(valid, math.inf).min(),
-            target_q_max=target_q.where(valid, -math.inf).max(),
-            valid=valid,
-            learning_rate=float(self.critic_optimizer.param_groups[0]["lr"]),
-        )
-
-    def _sample(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        return self.policy.sample(obs, torch.randn(len(obs), ACTION_DIM, generator=self.noise))
-
-    @torch.no_grad()
-    def _target_q(self, batch: Batch, alpha: Tensor) -> Tensor:
-        """The soft Bellman target; a truncated episode still bootstraps, only a terminated one doesn't."""
-        action, log_prob = self._sample(batch.next_obs)
-        value = self.target_critics.values(batch.next_obs, action).amin(0) - alpha * log_prob
-        return REWARD_SCALE * batch.reward + GAMMA * (1.0 - batch.terminated) * value
-
-    def _update_critics(self, batch: Batch, target_q: Tensor) -> tuple[Tensor, Tensor]:
-        error = self.critics.values(batch.obs, batch.action) - target_q
-        loss = masked_mean(error.square().sum(0), batch.valid)
-        return loss.detach(), step_optimizer(self.critic_optimizer, loss, self.critic_parameters)
-
-    def _update_policy(self, batch: Batch, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        action, log_prob = self._sample(batch.obs)
-        loss = masked_mean(alpha * log_prob - self.critics.values(batch.obs, action).amin(0), batch.valid)
-        norm = step_optimizer(self.policy_optimizer, loss, self.policy_parameters)
-        return loss.detach(), norm, log_prob.detach()
-
-    def _update_temperature(self, batch: Batch, log_prob: Tensor) -> Tensor:
-        loss = -self.log_alpha * masked_mean(log_prob + TARGET_ENTROPY, batch.valid)
-        step_optimizer(self.alpha_optimizer, loss, [self.log_alpha])
-        return loss.detach()
-
-    @torch.no_grad()
-    def _update_target_critics(self) -> None:
-        for target, source in zip(self.target_critics.parameters(), self.critic_parameters, strict=True):
-            target.lerp_(source, TAU)
-
-    def parameter_hash(self) -> str:
-        """Equal exactly if all parameters are equal bit for bit."""
-        modules = nn.ModuleList([self.policy, self.critics, self.target_critics])
-        parameters = [*modules.parameters(), self.log_alpha]
-        return hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in parameters)).hexdigest()
-
-
-class Replay:
-    """A ring of packed transition rows, reset rows included: they keep their place and carry valid = False."""
-
-    def __init__(self, seed: int) -> None:
-        self.rows = np.zeros((REPLAY_ROWS, sum(ROW_COLUMNS)), dtype=np.float32)
-        self.valid = np.zeros(REPLAY_ROWS, dtype=np.bool_)
-        self.written = 0
-        self.rng = np.random.default_rng(seed)
-
-    def ingest(self, write: ReplayWrite) -> None:
-        """Appends a tick, overwriting the oldest rows once the ring is full."""
-        slots = (self.written + np.arange(len(write.rows))) % REPLAY_ROWS
-        self.rows[slots] = write.rows
-        self.valid[slots] = write.valid
-        self.written += len(write.rows)
-
-    def sample(self) -> Batch:
-        """A minibatch drawn uniformly, with replacement."""
-        slots = self.rng.integers(min(self.written, REPLAY_ROWS), size=BATCH_SIZE)
-        columns = torch.split(torch.from_numpy(self.rows[slots]), ROW_COLUMNS, dim=1)
-        obs, action, reward, next_obs, terminated = columns
-        valid = torch.from_numpy(self.valid[slots].astype(np.float32))
-        return Batch(obs, action, reward.squeeze(1), next_obs, terminated.squeeze(1), valid)
+    rltel.init(telemetry_config(config), role="collector")
+    with rltel.attached(headers):
+        collector = Collector(config, link)
+        with suppress(EOFError, OSError):
+            collector.run()
+    rltel.shutdown(linger=False)
 
 
 class Learner:
@@ -444,82 +297,134 @@ class Learner:
         torch.manual_seed(seeds["init"])
         self.config = config
         self.link = link
+        self.clock = rltel.learner("sac")
         self.stamps = Stamps("learner", config.stamps is not None)
         self.sac = Sac(seeds["update_noise"])
         self.replay = Replay(seeds["minibatch"])
         self.action_noise = torch.Generator().manual_seed(seeds["action_noise"])
         self.pending: list[ReplayWrite] = []
         self.env_steps = 0
-        self.metrics: dict[str, float] = {}
-        self.updates: list[UpdateStats] = []  # of the current iteration
+        self.committed_at = (time.monotonic(), 0)
 
     def run(self) -> Farewell:
         """All iterations; then takes the last tick's write and answers the request after it with stop."""
         for tick in range(self.config.ticks):
-            self.run_iteration(tick)
-        self.collector_wait()
-        self.replay_batch_wait()
+            updates = self.run_iteration(tick)
+            with rltel.slice("log"):
+                self.log(tick, updates)
+        with self.clock.iteration(step=self.config.ticks):
+            self.collector_wait()
+            self.replay_batch_wait()
         self.link.send(None)
-        return cast(Farewell, self.link.recv())
+        farewell = cast(Farewell, self.link.recv())
+        rltel.absorb(farewell.payload)
+        self.commit(self.config.ticks)
+        return farewell
 
-    def run_iteration(self, tick: int) -> None:
+    def run_iteration(self, tick: int) -> list[UpdateStats]:
         """Serves tick `tick`, then learns from the ticks before it while the collector steps."""
-        request = self.collector_wait()
-        actions = self.inference(request.obs)
-        self.collector_release(tick, actions)
-        self.replay_batch_wait()
-        if self.env_steps >= RANDOM_STEPS:
-            self.learning(self.replay_sample())
+        with self.clock.iteration(step=tick):
+            request = self.collector_wait()
+            actions = self.inference(request)
+            self.collector_release(tick, actions, request.flow)
+            self.replay_batch_wait()
+            return self.learning(self.replay_sample()) if self.env_steps >= RANDOM_STEPS else []
 
     def collector_wait(self) -> InferenceRequest:
         """Reads up to the next request and keeps what came before it, which is the whole of the last tick's output."""
-        while True:
-            message: Message = self.link.recv()
-            if isinstance(message, InferenceRequest):
-                return message
-            if isinstance(message, ReplayWrite):
-                self.pending.append(message)
-            elif isinstance(message, Metrics):
-                self.metrics = message.values
+        with self.clock.phase("collector_wait"):
+            while True:
+                message: Message = self.link.recv()
+                if isinstance(message, InferenceRequest):
+                    return message
+                if isinstance(message, ReplayWrite):
+                    self.pending.append(message)
+                elif isinstance(message, Metrics):
+                    rltel.absorb(message.payload)
 
-    def inference(self, obs: FloatArray) -> FloatArray:
+    def inference(self, request: InferenceRequest) -> FloatArray:
         """Observations in, actions out."""
-        return self.inference_d2h(self.inference_forward(self.inference_h2d(obs)))
+        with self.clock.phase("inference", flow=request.flow):
+            return self.inference_d2h(self.inference_forward(self.inference_h2d(request.obs)))
 
     def inference_h2d(self, obs: FloatArray) -> Tensor:
         """Moves the observations to where the policy lives."""
-        return torch.from_numpy(obs)
+        with self.clock.phase("inference_h2d"):
+            return torch.from_numpy(obs)
 
     @torch.no_grad()
     def inference_forward(self, obs: Tensor) -> Tensor:
         """Samples actions from the policy, or uniformly at the start of the run."""
-        if self.env_steps < RANDOM_STEPS:
-            return torch.rand(len(obs), ACTION_DIM, generator=self.action_noise) * 2.0 - 1.0
-        return self.sac.policy.sample(obs, torch.randn(len(obs), ACTION_DIM, generator=self.action_noise))[0]
+        with self.clock.phase("inference_forward"):
+            if self.env_steps < RANDOM_STEPS:
+                return torch.rand(len(obs), ACTION_DIM, generator=self.action_noise) * 2.0 - 1.0
+            noise = torch.randn(len(obs), ACTION_DIM, generator=self.action_noise)
+            return self.sac.policy.sample(obs, noise)[0]
 
     def inference_d2h(self, actions: Tensor) -> FloatArray:
         """Moves the actions to where they can be sent from."""
-        return cast(FloatArray, actions.numpy())
+        with self.clock.phase("inference_d2h"):
+            return cast(FloatArray, actions.numpy())
 
-    def collector_release(self, tick: int, actions: FloatArray) -> None:
+    def collector_release(self, tick: int, actions: FloatArray, flow: int) -> None:
         """Sends the actions: from here on the collector works in parallel."""
-        self.link.send(Actions(tick, actions))
+        with self.clock.phase("collector_release", flow=flow):
+            self.link.send(Actions(tick, actions))
 
     def replay_batch_wait(self) -> None:
         """Ingests what the collector wrote before this iteration's request."""
-        for write in self.pending:
-            self.replay.ingest(write)
-            self.env_steps += int(write.valid.sum())
-        self.pending.clear()
+        with self.clock.phase("replay_batch_wait"):
+            for write in self.pending:
+                with self.clock.phase("replay_ingress_h2d_submit", flow=write.flow):
+                    self.replay.ingest(write.rows, write.valid)
+                self.env_steps += int(write.valid.sum())
+            self.pending.clear()
 
     def replay_sample(self) -> list[Batch]:
         """Draws the minibatches of this iteration's updates."""
-        return [self.replay.sample() for _ in range(self.config.updates_per_tick)]
+        with self.clock.phase("replay_sample"):
+            return [self.replay.sample() for _ in range(self.config.updates_per_tick)]
 
-    def learning(self, batches: list[Batch]) -> None:
-        """Updates once per minibatch and keeps what each update computed until the next iteration."""
-        with self.stamps.span("learning"):
-            self.updates = [self.sac.update(batch) for batch in batches]
+    def learning(self, batches: list[Batch]) -> list[UpdateStats]:
+        """Updates once per minibatch."""
+        with self.clock.phase("learning", batches=len(batches)), self.stamps.span("learning"):
+            return [self.sac.update(batch) for batch in batches]
+
+    def log(self, tick: int, updates: list[UpdateStats]) -> None:
+        """Records what the iteration's updates computed, and commits every few iterations."""
+        for update in updates:
+            record_update(update)
+        if (tick + 1) % METRICS_EVERY_TICKS == 0:
+            self.commit(tick)
+
+    def commit(self, tick: int) -> None:
+        """One step of the run's record: everything recorded since the last, here and in the collector."""
+        now, (before, steps_before) = time.monotonic(), self.committed_at
+        self.committed_at = now, self.env_steps
+        rltel.gauge({"Train/iteration": tick})
+        rltel.gauge({"Perf/total_fps": (self.env_steps - steps_before) / (now - before)}, ranks="sum")
+        rltel.commit(step=tick, env_steps=self.env_steps)
+
+
+def record_update(update: UpdateStats) -> None:
+    """One update's numbers: means over the updates of a commit; the target values over valid samples only."""
+    rltel.scalar(
+        {
+            "Loss/critic": update.critic_loss,
+            "Loss/actor": update.actor_loss,
+            "Loss/temperature": update.alpha_loss,
+            "Loss/entropy": update.entropy,
+            "Loss/learning_rate": update.learning_rate,
+            "Policy/temperature": update.alpha,
+            "Train/actor_gradient_norm": update.actor_grad_norm,
+            "Train/critic_gradient_norm": update.critic_grad_norm,
+        }
+    )
+    rltel.stat({"Train/target_q_max": update.target_q}, mask=update.valid, reduce_type="max")
+    rltel.stat({"Train/target_q_min": update.target_q}, mask=update.valid, reduce_type="min")
+    with rltel.scope("replay"):
+        rltel.denominator(valid_samples=update.valid)
+        rltel.stat(target_q=update.target_q, denominator="valid_samples")
 
 
 def make_envs(num_envs: int) -> SyncVectorEnv:
@@ -561,7 +466,8 @@ def running_collector(config: Config) -> Iterator[tuple[BaseProcess, Connection]
     """Runs the collector process for the length of its body, and leaves none behind however that ends."""
     context = multiprocessing.get_context("spawn")
     link, collector_link = context.Pipe(duplex=True)
-    process = context.Process(target=collector_main, args=(config, collector_link), name="collector", daemon=True)
+    arguments = (config, collector_link, rltel.inject())
+    process = context.Process(target=collector_main, args=arguments, name="collector", daemon=True)
     resource_tracker.ensure_running()  # Process.start would start it, and that would lift the block below
     try:
         with interrupts_held():
@@ -584,6 +490,22 @@ def stop_process(process: BaseProcess) -> None:
             process.join(JOIN_SECONDS / 4)
 
 
+@contextmanager
+def telemetry(config: Config) -> Iterator[rltel.Telemetry]:
+    """Telemetry for the length of a run. Only a run that ended well lingers for its last scrape."""
+    running = rltel.init(telemetry_config(config))
+    ended_well = False
+    try:
+        yield running
+        ended_well = True
+    finally:
+        if ended_well:
+            rltel.shutdown()
+        else:
+            with interrupts_held():
+                rltel.shutdown(linger=False)
+
+
 def evaluate(policy: Policy) -> float:
     """The deterministic policy's mean return over one episode for each fixed seed."""
     envs = make_envs(len(EVAL_SEEDS))
@@ -600,14 +522,17 @@ def train(config: Config) -> None:
     """One run from start to summary."""
     begin = time.monotonic()
     torch.set_num_threads(1)
-    with running_collector(config) as (process, link):
-        learner = Learner(config, link)
-        try:
-            farewell = learner.run()
-        except (EOFError, OSError):
-            process.join(JOIN_SECONDS)
-            sys.exit(f"error: the collector process died (exit code {process.exitcode})")
-    evaluation = evaluate(learner.sac.policy)
+    with telemetry(config) as running:
+        with running_collector(config) as (process, link):
+            learner = Learner(config, link)
+            try:
+                farewell = learner.run()
+            except (EOFError, OSError):
+                process.join(JOIN_SECONDS)
+                sys.exit(f"error: the collector process died (exit code {process.exitcode})")
+        evaluation = evaluate(learner.sac.policy)
+        rltel.log({"eval/return": evaluation}, step=config.ticks, env_steps=learner.env_steps, axis="eval")
+        seconds = time.monotonic() - begin
     returns = farewell.episode_returns
     print(f"ticks              {config.ticks}")
     print(f"env steps          {learner.env_steps}")
@@ -615,10 +540,23 @@ def train(config: Config) -> None:
     print(f"last 20 episodes   {mean(returns[-20:]):.1f}")
     print(f"evaluation return  {evaluation:.1f}")
     print(f"parameter hash     {learner.sac.parameter_hash()}")
-    print(f"wall seconds       {time.monotonic() - begin:.1f}", flush=True)
+    print(f"wall seconds       {seconds:.1f}", flush=True)
     if config.stamps is not None:
         rows = learner.stamps.rows + farewell.stamps
         config.stamps.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if running.run_dir is not None:
+        show_what_was_written(running.run_dir)
+
+
+def show_what_was_written(run_dir: Path) -> None:
+    """Where the run's files are, how to look at them, and where the time went."""
+    merged = merge(run_dir, run_dir / "timeline.pftrace")
+    print()
+    print(where_time_went(run_dir))
+    print()
+    print(f"run directory  {run_dir}")
+    print(f"timeline       {merged.path}  (open it at https://ui.perfetto.dev; it stays on your machine)")
+    print(f"TensorBoard    {Path(sys.executable).parent / 'tensorboard'} --logdir {run_dir / 'tb'}", flush=True)
 
 
 def parse_args(argv: list[str] | None = None) -> Config:
@@ -628,8 +566,11 @@ def parse_args(argv: list[str] | None = None) -> Config:
     parser.add_argument("--ticks", type=int, default=8000, help="ticks of all environments together")
     parser.add_argument("--num-envs", type=int, default=4)
     parser.add_argument("--updates-per-tick", type=int, default=1)
+    parser.add_argument("--telemetry", choices=("on", "off"), default="on")
+    parser.add_argument("--log-root", default="logs", help="where run directories are made")
     parser.add_argument("--stamps", type=Path, metavar="FILE", help="write timings of both processes as JSON lines")
-    config = Config(**vars(parser.parse_args(argv)))
+    given = vars(parser.parse_args(argv))
+    config = Config(**{**given, "telemetry": given["telemetry"] == "on"})
     if min(config.ticks, config.num_envs, config.updates_per_tick) < 1 or config.seed < 0:
         parser.error("the seed can't be negative, and the other numbers must be positive")
     return config

@@ -72,6 +72,8 @@ class Telemetry:
         self._recorder = recorder
         self._clock = clock or SystemClock()
         self._stdout = stdout or sys.stdout
+        self._registry = registry
+        self._collector: RunCollector | None = None
         self._environ = os.environ if environ is None else environ
         self._lock = threading.Lock()
         self._commits = 0
@@ -137,8 +139,9 @@ class Telemetry:
     def _open_endpoint(self, run_dir: Path) -> PrometheusSink:
         settings = self.config.prometheus
         sink = PrometheusSink(settings.timestamps)
-        registry = CollectorRegistry()
-        registry.register(RunCollector(sink, lambda: list(self._destinations), self.identity))
+        registry = self._registry or CollectorRegistry()
+        self._collector = RunCollector(sink, lambda: list(self._destinations), self.identity)
+        registry.register(self._collector)
         first_port = settings.port + (0 if self.identity.is_writer or not settings.port else 1)  # the writer goes first
         self._endpoint = Endpoint(settings, registry, first_port)
         self._close_last.callback(self._endpoint.close)
@@ -259,8 +262,8 @@ class Telemetry:
             self._closed = True
         if self._pipeline is not None:
             self._pipeline.close(self.config.pipeline.shutdown_timeout_s)
-        if self._endpoint is not None and linger:
-            _sleep(self.config.prometheus.linger_s)
+        if self._collector is not None and linger:
+            _linger(self._collector, self.config.prometheus.linger_s)
         self._close_last.close()
         for destination in self._destinations:
             lost = sum(destination.dropped_totals.values())
@@ -272,10 +275,16 @@ def _nothing() -> None:
     """Nothing to drain."""
 
 
-def _sleep(seconds: float) -> None:
-    """Sleep; Ctrl+C ends it early, and nothing else."""
+def _linger(collector: RunCollector, seconds: float) -> None:
+    """Stay up until the last step was scraped twice, at most this long. If nobody ever scraped, nobody will.
+
+    Ctrl+C ends the wait, and nothing else.
+    """
+    seen = collector.scrapes
+    deadline = time.monotonic() + seconds
     with contextlib.suppress(KeyboardInterrupt):
-        time.sleep(seconds)
+        while seen and collector.scrapes < seen + 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
 
 
 def _check_steps(**steps: int | None) -> None:

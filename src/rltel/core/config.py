@@ -5,9 +5,12 @@ OmegaConf object or a YAML path. A field that is left alone is *unset*, not its 
 still set it (`resolve.py` has the order of precedence).
 """
 
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, Self
 
 from msgspec import Meta, Struct, StructMeta
+
+from rltel.core.redact import redact
 
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
@@ -25,12 +28,34 @@ class _RemembersGiven(StructMeta):
 
 
 class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True, metaclass=_RemembersGiven):
-    """Base of the config's sections: immutable, keyword-only."""
+    """Base of the config's sections: immutable, keyword-only. Secrets do not show in its ``repr``."""
 
     def given(self) -> frozenset[str]:
         """Names of the fields that were set, as opposed to left at their defaults."""
-        given: frozenset[str] = self.__dict__.get("_given", frozenset())
-        return given
+        given: frozenset[str] | None = self.__dict__.get("_given")
+        return self._changed() if given is None else given
+
+    def _changed(self) -> frozenset[str]:
+        """What differs from the defaults: for one that msgspec made past the call (``convert``, ``replace``)."""
+        blank = type(self)()
+        return frozenset(name for name in self.__struct_fields__ if getattr(self, name) != getattr(blank, name))
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [(name, redact(getattr(self, name), name)) for name in self.__struct_fields__ if name in self.given()]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        # msgspec's own forgets which fields were given; a config travels to spawned processes by pickle.
+        return _make, (type(self), {name: getattr(self, name) for name in self.given()})
+
+
+def _make(kind: type[Section], given: dict[str, Any]) -> Section:
+    return kind(**given)
 
 
 class RunConfig(Section, frozen=True):
@@ -101,7 +126,7 @@ class PrometheusConfig(Section, frozen=True):
     timestamps: bool = False
     """Give samples their step's own time (a vanished series then stays visible for Prometheus's lookback)."""
     linger_s: NotNegative = 0.0
-    """How long the endpoint stays up after a clean end, so that the last step is scraped."""
+    """How long the endpoint stays up after a clean end at most, so that the last step is scraped (twice)."""
     tls_cert: str | None = None
     tls_key: str | None = None
     username: str | None = None

@@ -1,13 +1,17 @@
 """The scrape endpoint: a collector on a registry, and a server on loopback unless told otherwise."""
 
 import base64
+import errno
 import hmac
+import os
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from typing import Any
+from weakref import WeakSet
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import make_wsgi_app
@@ -61,12 +65,15 @@ class PrometheusSink:
             series = list(self._series.values())
         families: dict[str, Metric] = {}
         for point, time in series:
-            name = _family_name(point)
-            family = families.get(name)
+            exposed = _exposed_name(point)
+            kind = {"sum": "gauge"}.get(point.kind, point.kind)  # a sum that may fall is no Prometheus counter
+            family = families.get(exposed)
             if family is None:
-                kind = {"sum": "gauge"}.get(point.kind, point.kind)  # a sum that may fall is no Prometheus counter
-                family = families[name] = Metric(name, point.about, kind)
-            _add_samples(family, name, point, time if self._timestamps else None)
+                bare = exposed.removesuffix("_total") if kind == "counter" else exposed  # the library appends it
+                family = families[exposed] = Metric(bare, point.about, kind)
+            elif family.type != kind:
+                family.name, family.type = exposed, "unknown"  # two types under one name would be refused as a whole
+            _add_samples(family, exposed, point, time if self._timestamps else None)
         return families.values()
 
 
@@ -79,18 +86,19 @@ class RunCollector(Collector):
         self._sink = sink
         self._destinations = destinations
         self._identity = identity
+        self.scrapes = 0
+        """How often somebody asked."""
 
     def collect(self) -> Iterable[Metric]:
         """All families."""
+        self.scrapes += 1
         yield from self._sink.families()
         yield _target_info(self._identity)
         yield from _self_metrics(self._destinations())
 
 
-def _family_name(point: Point) -> str:
-    if point.kind == "counter":
-        return prometheus_name(point.name, point.unit, "counter").removesuffix("_total")  # the library appends it
-    return prometheus_name(point.name, point.unit, "gauge")
+def _exposed_name(point: Point) -> str:
+    return prometheus_name(point.name, point.unit, "counter" if point.kind == "counter" else "gauge")
 
 
 def _add_samples(family: Metric, name: str, point: Point, time: float | None) -> None:
@@ -102,8 +110,6 @@ def _add_samples(family: Metric, name: str, point: Point, time: float | None) ->
         family.add_sample(f"{name}_bucket", {**labels, "le": "+Inf"}, value.count, time)
         family.add_sample(f"{name}_count", labels, value.count, time)
         family.add_sample(f"{name}_sum", labels, value.total, time)
-    elif point.kind == "counter":
-        family.add_sample(f"{name}_total", labels, value, time)
     else:
         family.add_sample(name, labels, value, time)
 
@@ -135,10 +141,32 @@ class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
     allow_reuse_address = True
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up, or speaks no TLS, is its own trouble."""
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
 
 class _Silent(WSGIRequestHandler):
+    timeout = 30.0  # seconds that a silent client keeps its thread
+
     def log_message(self, format: str, *args: Any) -> None:
         """Scrapes are not news."""
+
+
+_servers: WeakSet[WSGIServer] = WeakSet()
+
+
+def _let_go() -> None:
+    """In a forked child: its copy of a listening socket would hold the port after the parent's end."""
+    for server in _servers:
+        server.socket.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
 
 
 class Endpoint:
@@ -148,15 +176,19 @@ class Endpoint:
         app = make_wsgi_app(registry)
         if config.username is not None and config.password is not None:
             app = _with_password(app, config.username, config.password)
+        context = _tls(config.tls_cert, config.tls_key) if config.tls_cert and config.tls_key else None
         self._server = _bind(config.host, first_port, app)
-        if config.tls_cert and config.tls_key:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(config.tls_cert, config.tls_key)
-            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        if context is not None:
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )  # the client's own thread shakes hands: one that never does must not keep the others waiting
+        _servers.add(self._server)
         self.port: int = self._server.server_port
+        self._advertised: Path | None = None
         scheme = "https" if config.tls_cert else "http"
-        self.target = f"{config.advertise or config.host}:{self.port}"
-        self.url = f"{scheme}://{config.host}:{self.port}/metrics"
+        host = f"[{config.host}]" if ":" in config.host else config.host
+        self.target = f"{config.advertise or host}:{self.port}"
+        self.url = f"{scheme}://{host}:{self.port}/metrics"
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.05,), name="rltel-prometheus", daemon=True
         )
@@ -165,26 +197,38 @@ class Endpoint:
     def advertise(self, path: Path, identity: Identity) -> None:
         """Write the file that Prometheus's ``file_sd_configs`` reads."""
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._advertised = path
         labels = {"rl_run": identity.run_id, "rl_role": identity.role, "rl_index": str(identity.index)}
         replace(path, [{"targets": [self.target], "labels": labels}])
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening, and no longer say that we do."""
+        if self._advertised is not None:
+            self._advertised.unlink(missing_ok=True)
         self._server.shutdown()
         self._server.server_close()
 
 
+def _tls(cert: str, key: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(cert, key)
+    except OSError as error:
+        raise ConfigError(f"prometheus.tls_cert, prometheus.tls_key: cannot use {cert} and {key}: {error}") from error
+    return context
+
+
 def _bind(host: str, first_port: int, app: Any) -> WSGIServer:
     """The first port from ``first_port`` on that can be had (port 0: any)."""
-    last: OSError | None = None
-    for port in range(first_port, min(first_port + _TRIED_PORTS, 65536)) if first_port else (0,):
+    last = min(first_port + _TRIED_PORTS - 1, 65535) if first_port else 0
+    server = _Server6 if ":" in host else _Server
+    for port in range(min(first_port, last), last + 1):
         try:
-            return make_server(host, port, app, _Server, handler_class=_Silent)
+            return make_server(host, port, app, server, handler_class=_Silent)
         except OSError as error:
-            last = error
-    raise ConfigError(
-        f"prometheus.port: none of {first_port} to {first_port + _TRIED_PORTS - 1} on {host} is free: {last}"
-    )
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise ConfigError(f'prometheus.host: cannot listen on "{host}": {error}') from error
+    raise ConfigError(f"prometheus.port: none of {min(first_port, last)} to {last} on {host} is free")
 
 
 def _with_password(app: Any, username: str, password: str) -> Any:

@@ -19,6 +19,7 @@ from rltel.traces.reader import read_packets
 SUFFIX = ".pftrace"
 _REALTIME = BuiltinClock.BUILTIN_CLOCK_REALTIME
 _BLOCK_BYTES = 1 << 20
+_SAME_BOOT_NS = 1_000_000_000
 _FIRST_PID = 1 << 22  # above any real pid, for processes whose pid another one has
 
 
@@ -33,26 +34,30 @@ class Merged:
 
 
 def merge(source: Path, output: Path, progress: Callable[[Path], None] | None = None) -> Merged:
-    """Merge the traces below a folder (or one run directory) into one file.
+    """Merge the traces of a run directory (its ``trace`` folder), or all below another folder, into one file.
 
     Raises `TraceError` if there are none, or if one has no anchor to place it in time.
     """
-    files = sorted(path for path in source.rglob(f"*{SUFFIX}") if path.resolve() != output.resolve())
+    folder = source / "trace" if (source / "trace").is_dir() else source
+    files = sorted(path for path in folder.rglob(f"*{SUFFIX}") if path.resolve() != output.resolve())
     if not files:
         raise TraceError(f"{source}: no trace files (*{SUFFIX}) below it")
     result = Merged(output, files)
     pids = _Pids()
     sequences = count(1)
     draft = output.with_name(f".{output.name}.part")
-    with draft.open("wb") as file:
-        out = _Output(file.write)
-        out.add(_clock_packet())
-        for path in files:
-            if progress is not None:
-                progress(path)
-            result.packets += _copy(path, out, pids, sequences)
-        out.flush()
-    draft.replace(output)
+    try:
+        with draft.open("wb") as file:
+            out = _Output(file.write)
+            out.add(_clock_packet())
+            for path in files:
+                if progress is not None:
+                    progress(path)
+                result.packets += _copy(path, out, pids, sequences)
+            out.flush()
+        draft.replace(output)
+    finally:
+        draft.unlink(missing_ok=True)  # it is there only if the merge failed
     result.uncertainty = _uncertainty(pids)
     return result
 
@@ -78,7 +83,8 @@ class _Pids:
         self._owners: dict[int, int] = {}
         self._renamed: dict[tuple[int, int], int] = {}
         self._spare = count(_FIRST_PID)
-        self.boots: set[int] = set()
+        self.boots: list[int] = []
+        """When the hosts booted (ns): processes of one host agree on it, but for what the wall clock was set by."""
 
     def of(self, pid: int, process_track: int) -> int:
         if self._owners.setdefault(pid, process_track) == process_track:
@@ -138,7 +144,7 @@ def _copy(path: Path, out: _Output, pids: _Pids, sequences: Iterable[int]) -> in
             _own_pid(file, made, pids)
         out.add(made)
         copied += 1
-    if not file.to_realtime:
+    if copied and not file.to_realtime:  # a process that was killed at its start leaves an empty file
         raise TraceError(
             f"{path}: has no clock anchor (ClockSnapshot with the wall clock), so it cannot be placed in time"
         )
@@ -147,12 +153,15 @@ def _copy(path: Path, out: _Output, pids: _Pids, sequences: Iterable[int]) -> in
 
 def _read_clocks(file: _File, made: TracePacket, pids: _Pids) -> None:
     """The offset of each clock of the file to the wall clock, from its first snapshot."""
+    if made.clock_snapshot.primary_trace_clock == _REALTIME:
+        raise TraceError(f"{file.path}: is a merged trace already; merge into a place outside, or remove it first")
     times = {clock.clock_id: clock.timestamp for clock in made.clock_snapshot.clocks}
     if file.to_realtime or _REALTIME not in times:
         return
     file.to_realtime = {clock: times[_REALTIME] - time for clock, time in times.items()}
     boot = file.to_realtime.get(BuiltinClock.BUILTIN_CLOCK_BOOTTIME, 0)
-    pids.boots.add(round(boot / 1e9))  # the moment of the boot, to the second: equal for processes of one host
+    if all(abs(boot - known) > _SAME_BOOT_NS for known in pids.boots):
+        pids.boots.append(boot)
 
 
 def _place(file: _File, made: TracePacket, sequence: int) -> None:
