@@ -493,9 +493,10 @@ def stop_process(process: BaseProcess) -> None:
 @contextmanager
 def telemetry(config: Config) -> Iterator[rltel.Telemetry]:
     """Telemetry for the length of a run. Only a run that ended well lingers for its last scrape."""
-    running = rltel.init(telemetry_config(config))
     ended_well = False
     try:
+        with interrupts_held():  # it imports what it writes with, and an import that is cut short is a confusing error
+            running = rltel.init(telemetry_config(config))
         yield running
         ended_well = True
     finally:

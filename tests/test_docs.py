@@ -24,14 +24,18 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 EXAMPLES = [
-    pytest.param(code, id=f"{page.stem}-{number}") for page in PAGES for number, code in enumerate(blocks(page, "python"))
+    pytest.param(code, id=f"{page.stem}-{number}")
+    for page in PAGES
+    for number, code in enumerate(blocks(page, "python"))
 ]
 
 
 @pytest.mark.parametrize("code", EXAMPLES)
 def test_example_runs(code: str, tmp_path: Path) -> None:
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("RLTEL_", "OTEL_"))}
-    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60
+    )
     assert ran.returncode == 0, ran.stderr
     assert "Traceback" not in ran.stderr
 

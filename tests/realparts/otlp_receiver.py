@@ -34,9 +34,7 @@ from realparts import requirements
 from realparts.processes import HOST, accepts, server, tail
 
 Attributes: TypeAlias = dict[str, Any]
-Point: TypeAlias = (
-    NumberDataPoint | HistogramDataPoint | ExponentialHistogramDataPoint | SummaryDataPoint
-)
+Point: TypeAlias = NumberDataPoint | HistogramDataPoint | ExponentialHistogramDataPoint | SummaryDataPoint
 Message: TypeAlias = ExportMetricsServiceRequest | ExportTraceServiceRequest
 
 _MESSAGES: dict[str, type[Message]] = {
@@ -142,9 +140,7 @@ class OtlpSink:
 
         def wanted() -> ReceivedMetric | None:
             of_name = (metric for metric in self.metrics() if metric.name == name)
-            return next(
-                (metric for metric in of_name if predicate is None or predicate(metric)), None
-            )
+            return next((metric for metric in of_name if predicate is None or predicate(metric)), None)
 
         return self.wait_for(wanted, f"metric {name!r}", timeout)
 
@@ -175,10 +171,7 @@ class OtlpSink:
         """What has arrived, in a few lines, for messages."""
         metrics = sorted({metric.name for metric in self.metrics()})
         spans = sorted({span.name for span in self.spans()})
-        return (
-            f"arrived: {len(self.requests())} requests; refused: {self.refused}\n"
-            f"metrics: {metrics}\nspans: {spans}"
-        )
+        return f"arrived: {len(self.requests())} requests; refused: {self.refused}\nmetrics: {metrics}\nspans: {spans}"
 
     def keep(self, request: ReceivedRequest) -> None:
         """Adds a request, for the receiver."""
@@ -317,9 +310,7 @@ def _metrics(message: Message) -> Iterator[ReceivedMetric]:
                     continue
                 for point in getattr(metric, kind).data_points:
                     attributes = _attributes(point.attributes)
-                    yield ReceivedMetric(
-                        metric.name, attributes, kind, point, resource, of_scope.scope, metric
-                    )
+                    yield ReceivedMetric(metric.name, attributes, kind, point, resource, of_scope.scope, metric)
 
 
 def _spans(message: Message) -> Iterator[ReceivedSpan]:
@@ -329,9 +320,7 @@ def _spans(message: Message) -> Iterator[ReceivedSpan]:
         resource = _attributes(of_resource.resource.attributes)
         for of_scope in of_resource.scope_spans:
             for span in of_scope.spans:
-                yield ReceivedSpan(
-                    span.name, _attributes(span.attributes), span, resource, of_scope.scope
-                )
+                yield ReceivedSpan(span.name, _attributes(span.attributes), span, resource, of_scope.scope)
 
 
 def _attributes(pairs: Iterable[KeyValue]) -> Attributes:

@@ -43,9 +43,7 @@ def _complete_messages(data: bytes) -> Iterator[bytes]:
     at = 0
     while at < len(data):
         if data[at] != _PACKET_TAG:
-            raise ValueError(
-                f"no trace packet at byte {at}: tag {data[at]:#04x} in place of {_PACKET_TAG:#04x}"
-            )
+            raise ValueError(f"no trace packet at byte {at}: tag {data[at]:#04x} in place of {_PACKET_TAG:#04x}")
         length, start = _varint(data, at + 1)
         if start is None or start + length > len(data):
             return

@@ -53,20 +53,14 @@ class Prometheus:
         """The stored samples of a range selector such as ``up[5m]``, with their timestamps."""
         kind, result = self._result("query", query=promql, time=time)
         if kind != "matrix":
-            raise TypeError(
-                f"{promql!r} is a {kind}; samples() takes a range selector such as up[5m]"
-            )
+            raise TypeError(f"{promql!r} is a {kind}; samples() takes a range selector such as up[5m]")
         return _matrix(result)
 
     def query_range(self, promql: str, start: float, end: float, step: float) -> Matrix:
         """The expression at ``start``, ``start + step``, ... up to ``end``, all in seconds."""
-        return _matrix(
-            self._result("query_range", query=promql, start=start, end=end, step=step)[1]
-        )
+        return _matrix(self._result("query_range", query=promql, start=start, end=end, step=step)[1])
 
-    def wait_for(
-        self, promql: str, predicate: Callable[[Vector], object] = bool, timeout: float = 30.0
-    ) -> Vector:
+    def wait_for(self, promql: str, predicate: Callable[[Vector], object] = bool, timeout: float = 30.0) -> Vector:
         """Repeats the instant query until the predicate holds of its value, which it returns.
 
         By default that is as soon as there is any series. A first scrape comes up to about 5 s
@@ -94,9 +88,7 @@ class Prometheus:
         return targets
 
     def _result(self, endpoint: str, **parameters: str | float | None) -> tuple[str, Any]:
-        data = self._get(
-            endpoint, {name: value for name, value in parameters.items() if value is not None}
-        )
+        data = self._get(endpoint, {name: value for name, value in parameters.items() if value is not None})
         return data["resultType"], data["result"]
 
     def _get(self, endpoint: str, parameters: dict[str, str | float]) -> Any:
@@ -186,10 +178,7 @@ def promtool_check_metrics(text: str) -> tuple[int, str]:
 
 
 def _matrix(result: Any) -> Matrix:
-    return [
-        (series["metric"], [(float(at), float(value)) for at, value in series["values"]])
-        for series in result
-    ]
+    return [(series["metric"], [(float(at), float(value)) for at, value in series["values"]]) for series in result]
 
 
 def _duration(text: str) -> str:

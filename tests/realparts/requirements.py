@@ -62,9 +62,7 @@ def find_node() -> Path | None:
     node = shutil.which("node")
     if node is None:
         return None
-    version = subprocess.run(
-        [node, "--version"], capture_output=True, text=True, check=False
-    ).stdout
+    version = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
     major = version.lstrip("v").partition(".")[0]
     return Path(node) if major.isdigit() and int(major) >= _OLDEST_NODE else None
 

@@ -59,16 +59,12 @@ class TestRequirements:
         with pytest.raises(pytest.skip.Exception, match="needs a thing: not here"):
             requirements.require("a thing", None, "not here")
 
-    def test_what_is_missing_fails_where_all_is_required(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_what_is_missing_fails_where_all_is_required(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("RLTEL_REQUIRE_SERVERS", "1")
         with pytest.raises(pytest.fail.Exception, match="needs a thing: not here"):
             requirements.require("a thing", None, "not here")
 
-    def test_an_empty_tools_folder_has_nothing(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_empty_tools_folder_has_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("RLTEL_TOOLS_DIR", str(tmp_path))
         monkeypatch.setenv("PATH", str(tmp_path))
         assert requirements.find_trace_processor() is None
@@ -172,17 +168,13 @@ class TestTraceProcessor:
         text = "\u2028\u00e9\n"
         slices, notes, values = query(
             file,
-            "select slice.name, ts, dur, track.name as track"
-            " from slice join track on track_id = track.id",
+            "select slice.name, ts, dur, track.name as track from slice join track on track_id = track.id",
             "select key, int_value from args where key = 'debug.env_steps'",
-            "select 1e300 * 1e10 as inf, 0.5 as half, null as none, x'00ff' as blob,"
-            f" '{text}' as text",
+            f"select 1e300 * 1e10 as inf, 0.5 as half, null as none, x'00ff' as blob, '{text}' as text",
         )
         assert slices == [{"name": "rollout", "ts": 100, "dur": 50, "track": "phases"}]
         assert notes == [{"key": "debug.env_steps", "int_value": BIG}]
-        assert values == [
-            {"inf": float("inf"), "half": 0.5, "none": None, "blob": "00ff", "text": text}
-        ]
+        assert values == [{"inf": float("inf"), "half": 0.5, "none": None, "blob": "00ff", "text": text}]
 
     def test_a_refused_query_raises_what_was_said(self, tmp_path: Path) -> None:
         file = tmp_path / "trace.perfetto-trace"
@@ -202,9 +194,7 @@ class TestPerfettoReader:
         first, *others = two_packets().packet
         compressed = Trace()
         compressed.packet.add().CopyFrom(first)
-        compressed.packet.add().compressed_packets = zlib.compress(
-            Trace(packet=others).SerializeToString()
-        )
+        compressed.packet.add().compressed_packets = zlib.compress(Trace(packet=others).SerializeToString())
         assert list(parse_packets(compressed.SerializeToString())) == [first, *others]
 
     def test_a_cut_at_any_byte_leaves_the_complete_packets(self) -> None:
@@ -269,9 +259,7 @@ class TestPrometheus:
 
     def test_finds_targets_in_a_file(self, tmp_path: Path, exposition: SimpleNamespace) -> None:
         targets = tmp_path / "targets.json"
-        targets.write_text(
-            json.dumps([{"targets": [exposition.target], "labels": {"role": "actor"}}])
-        )
+        targets.write_text(json.dumps([{"targets": [exposition.target], "labels": {"role": "actor"}}]))
         with prometheus(file_sd=targets, tmp_path=tmp_path) as server_:
             server_.wait_for('demo{role="actor"}')
             assert [target["health"] for target in server_.targets()] == ["up"]
@@ -287,9 +275,7 @@ class TestPrometheus:
 
 class TestPromtool:
     def test_accepts_a_good_exposition(self) -> None:
-        assert promtool_check_metrics(
-            "# HELP demo A demonstration.\n# TYPE demo gauge\ndemo 1\n"
-        ) == (0, "")
+        assert promtool_check_metrics("# HELP demo A demonstration.\n# TYPE demo gauge\ndemo 1\n") == (0, "")
 
     def test_flags_a_metric_without_help(self) -> None:
         code, output = promtool_check_metrics("# TYPE demo gauge\ndemo 1\n")
@@ -361,11 +347,7 @@ class TestOtlpSink:
     def test_takes_metrics_and_spans(self, compression: Compression) -> None:
         with otlp_sink() as sink:
             send_metric(HttpMetricExporter(f"{sink.endpoint}/v1/metrics", compression=compression))
-            send_span(
-                HttpSpanExporter(
-                    f"{sink.endpoint}/v1/traces", headers={"x-key": "k"}, compression=compression
-                )
-            )
+            send_span(HttpSpanExporter(f"{sink.endpoint}/v1/traces", headers={"x-key": "k"}, compression=compression))
             assert_metric_arrived(sink)
             assert_span_arrived(sink)
             assert [request.path for request in sink.requests()] == ["/v1/metrics", "/v1/traces"]

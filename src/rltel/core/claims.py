@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import platform
+import uuid
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -62,17 +63,21 @@ def _last_incarnation(folder: Path, role: str, index: int) -> int:
 
 
 def _myself() -> dict[str, Any]:
-    return {"machine": _machine(), "pid": os.getpid(), "started": _start_of(os.getpid())}
+    return {"machine": _machine(), "pid": os.getpid(), "started": start_of(os.getpid())}
 
 
 def _is_held(path: Path, rank_is_unique: bool) -> bool:
     if path.with_suffix(".ended").exists():
         return False
-    holder = json.loads(path.read_text())
-    if holder["machine"] != _machine():
+    try:
+        holder = json.loads(path.read_text())
+        machine, pid, claimed = holder["machine"], int(holder["pid"]), int(holder["started"])
+    except (ValueError, KeyError, TypeError):
+        return False  # claims appear whole: this one lost its content in a crash of its machine
+    if machine != _machine():
         return not rank_is_unique
-    started = _start_of(int(holder["pid"]))
-    return started is not None and started == int(holder["started"])
+    started = start_of(pid)
+    return started is not None and started == claimed
 
 
 def _machine() -> str:
@@ -81,10 +86,10 @@ def _machine() -> str:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}:{Path('/proc/self/ns/pid').stat().st_ino}"
     except OSError:
-        return f"{platform.node()}:{platform.system()}"
+        return f"{uuid.uuid5(uuid.NAMESPACE_DNS, platform.node())}:{platform.system()}"
 
 
-def _start_of(pid: int) -> int | None:
+def start_of(pid: int) -> int | None:
     """When a process started, in the kernel's ticks; None if there is none (a zombie has ended, too)."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -74,8 +74,13 @@ def inject(fallback: SpanContext | None = None) -> dict[str, str]:
 
 @contextmanager
 def attached(headers: Mapping[str, str]) -> Iterator[None]:
-    """Put the context of these headers in place: what starts inside continues the sender's trace."""
-    token = otel_context.attach(propagate.extract(headers))
+    """Put the context of these headers in place: what starts inside continues the sender's trace.
+
+    Header names may be in any case, as HTTP servers hand them out. Without a valid header the context stays as it is.
+    """
+    lower = {name.lower(): value for name, value in headers.items()}
+    found = propagate.extract({**lower, **headers}, context=otel_context.get_current())
+    token = otel_context.attach(found)
     try:
         yield
     finally:

@@ -27,3 +27,7 @@ class PayloadError(RltelError, ValueError):
 
 class TraceError(RltelError):
     """A trace file that cannot be read or placed on the common clock."""
+
+
+class ReductionError(RltelError):
+    """Ranks could not be reduced: one of them cannot export, or they were not set up alike. Nothing was reset."""

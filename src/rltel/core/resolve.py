@@ -8,7 +8,9 @@ Every error names the path and the value: ``trace.flush_interval_s: expected a n
 """
 
 import json
+import math
 import os
+import re
 import sys
 import types
 import typing
@@ -21,14 +23,22 @@ import msgspec
 
 from rltel.core.config import Section, TelemetryConfig
 from rltel.core.errors import ConfigError
-from rltel.core.redact import redact
+from rltel.core.redact import redact, redact_url
 
 Layer = dict[str, dict[str, Any]]
 _SECTIONS: dict[str, type[Section]] = {
     f.name: type(f.default) for f in msgspec.structs.fields(TelemetryConfig) if isinstance(f.default, Section)
 }
+_VARIABLES = {
+    f"RLTEL_{section}_{field.name}".upper(): (section, field)
+    for section, kind in _SECTIONS.items()
+    for field in msgspec.structs.fields(kind)
+}
 _TRUE = frozenset({"1", "true", "yes", "on"})
-_FALSE = frozenset({"0", "false", "no", "off", ""})
+_FALSE = frozenset({"0", "false", "no", "off"})
+
+_QUOTED = re.compile(r"'([^']*)'")
+_MAX_SHOWN = 200
 
 
 def resolve(given: Any = None, environ: Mapping[str, str] | None = None) -> TelemetryConfig:
@@ -36,19 +46,34 @@ def resolve(given: Any = None, environ: Mapping[str, str] | None = None) -> Tele
 
     Raises `ConfigError` with every problem found, one per line.
     """
-    environ = os.environ if environ is None else environ
+    environ = _without_blanks(os.environ if environ is None else environ)
     problems: list[str] = []
-    layers = [_from_otel(environ), as_layer(given), _from_environment(environ, problems)]
     merged: Layer = {name: {} for name in _SECTIONS}
-    for layer in layers:
+    variables: dict[str, str] = {}
+    for layer, origin in (
+        (_from_otel(environ), _OTEL_VARIABLE),
+        (as_layer(given), {}),
+        (_from_environment(environ, problems), _RLTEL_VARIABLE),
+    ):
         for section, fields in layer.items():
             _merge_section(merged, section, fields, problems)
-    sections: dict[str, Any] = {name: _build(name, fields, problems) for name, fields in merged.items()}
+            variables.update({path: origin.get(path, "") for path in _paths(section, fields)})
+    sections: dict[str, Any] = {name: _build(name, fields, variables, problems) for name, fields in merged.items()}
+    config = TelemetryConfig(**sections)
+    wrong = {re.split(r"[.:]", problem)[0] for problem in problems}
+    problems += [found for found in _contradictions(config) if found.partition(".")[0] not in wrong]
     if problems:
         raise ConfigError("\n".join(problems))
-    config = TelemetryConfig(**sections)
-    _check_contradictions(config)
     return config
+
+
+def _without_blanks(environ: Mapping[str, str]) -> dict[str, str]:
+    """A variable that is set to nothing is not set, as OpenTelemetry has it."""
+    return {name: value for name, value in environ.items() if value.strip()}
+
+
+def _paths(section: str, fields: Any) -> list[str]:
+    return [f"{section}.{name}" for name in fields] if isinstance(fields, Mapping) else []
 
 
 def disabled(environ: Mapping[str, str] | None = None) -> bool:
@@ -64,28 +89,30 @@ def as_layer(given: Any) -> Layer:
     """What the user gave, as a nested mapping of only the fields that were set."""
     if given is None:
         return {}
-    if isinstance(given, TelemetryConfig):
-        return _layer_of_structs(given)
     if isinstance(given, (str, os.PathLike)):
         return _from_file(Path(given))
-    plain = _plain_omegaconf(given)
+    plain = _given_fields(given) if isinstance(given, TelemetryConfig) else _plain(given)
     if not isinstance(plain, Mapping):
         raise ConfigError(
             f"config: expected a TelemetryConfig, a mapping, an OmegaConf object or a path of a YAML file, "
             f"got {type(given).__name__}"
         )
-    return {
-        section: _layer_of_section(fields) if isinstance(fields, Section) else fields
-        for section, fields in plain.items()
-    }
+    return {name: _given_fields(part) if isinstance(part, Section) else part for name, part in plain.items()}
 
 
-def _layer_of_structs(config: TelemetryConfig) -> Layer:
-    return {name: _layer_of_section(getattr(config, name)) for name in config.given()}
+def _given_fields(section: Section) -> dict[str, Any]:
+    return {name: _plain(getattr(section, name)) for name in section.given()}
 
 
-def _layer_of_section(section: Section) -> dict[str, Any]:
-    return {name: getattr(section, name) for name in section.given()}
+def _plain(value: Any) -> Any:
+    """The same data in dicts and lists: OmegaConf's containers, wherever they are, and tuples become those."""
+    if _is_omegaconf(value):
+        return _from_omegaconf(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
 
 
 def _from_file(path: Path) -> Layer:
@@ -94,11 +121,11 @@ def _from_file(path: Path) -> Layer:
     except ImportError as missing:
         raise ConfigError(f"config: reading {path} needs PyYAML (pip install pyyaml), or give a mapping") from missing
     try:
-        loaded = yaml.safe_load(path.read_text())
+        loaded = yaml.safe_load(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"config: cannot read {path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"config: {path} is not YAML: {error}") from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none
+        raise ConfigError(f"config: {path} is not YAML{_where(error)}") from None  # its own text quotes lines: secrets
     if loaded is None:
         return {}
     if not isinstance(loaded, Mapping):
@@ -106,13 +133,29 @@ def _from_file(path: Path) -> Layer:
     return dict(loaded)
 
 
-def _plain_omegaconf(given: Any) -> Any:
-    """OmegaConf containers as plain data (msgspec would not check a DictConfig for unknown keys)."""
-    omegaconf = sys.modules.get("omegaconf")
-    if omegaconf is None or not omegaconf.OmegaConf.is_config(given):
-        return given
+def _where(error: Any) -> str:
+    """What is wrong in a YAML file, and in which line, without a word of it."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return ""
+    problem = _QUOTED.sub(_without_words, error.problem or "")
+    return f", line {mark.line + 1}, column {mark.column + 1}: {problem}"
+
+
+def _without_words(quoted: re.Match[str]) -> str:
+    is_syntax = len(quoted[1]) == 1 or quoted[1].startswith("<")  # ':', '<stream end>'
+    return quoted[0] if is_syntax else "'...'"
+
+
+def _is_omegaconf(value: Any) -> bool:
+    omegaconf = sys.modules.get("omegaconf")  # whoever has such an object has imported it
+    return omegaconf is not None and bool(omegaconf.OmegaConf.is_config(value))
+
+
+def _from_omegaconf(value: Any) -> Any:
+    omegaconf = sys.modules["omegaconf"]
     try:
-        return omegaconf.OmegaConf.to_container(given, resolve=True, throw_on_missing=True)
+        return omegaconf.OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
     except omegaconf.errors.OmegaConfBaseException as error:
         raise ConfigError(f"config: {error}") from error
 
@@ -120,38 +163,44 @@ def _plain_omegaconf(given: Any) -> Any:
 def _from_environment(environ: Mapping[str, str], problems: list[str]) -> Layer:
     """``RLTEL_<SECTION>_<FIELD>`` for every field. Lists are comma-separated, mappings are JSON."""
     layer: Layer = {}
-    for section, kind in _SECTIONS.items():
-        for field in msgspec.structs.fields(kind):
-            variable = f"RLTEL_{section}_{field.name}".upper()
-            if variable in environ:
-                path = f"{section}.{field.name} (from {variable})"
-                parsed = _parse(environ[variable], field.type, path, problems)
-                layer.setdefault(section, {})[field.name] = parsed
+    for variable, text in environ.items():
+        if variable in _VARIABLES:
+            section, field = _VARIABLES[variable]
+            layer.setdefault(section, {})[field.name] = _parse(text, field.type, f"{section}.{field.name}", problems)
+        elif variable.startswith(tuple(f"RLTEL_{section}_".upper() for section in _SECTIONS)):
+            problems.append(f"{variable}: unknown variable{_suggestion(variable, _VARIABLES)}")
     return layer
 
 
 def _parse(text: str, kind: Any, path: str, problems: list[str]) -> Any:
     """An environment variable's text as the field's type would have it in YAML."""
+    bare = text.strip()
     origins = {get_origin(part) or part for part in _alternatives(kind)}
-    if text.strip().lower() in ("null", "none") and type(None) in origins:
+    if bare in _literals(kind):
+        return bare
+    if bare.lower() in ("null", "none") and type(None) in origins:
         return None
     if bool in origins:
-        return _boolean(text)
+        return _boolean(bare)
     if dict in origins:
-        try:
-            return json.loads(text)
-        except json.JSONDecodeError:
-            problems.append(f"{path}: expected a JSON object, got {json.dumps(text)}")
-            return {}
-    if list in origins and text not in _literals(kind):
-        return _integers(text) if int in _element_types(kind) else [part.strip() for part in text.split(",")]
+        return _json(text, path, problems)
+    if list in origins:
+        return _integers(bare, kind) if int in _element_types(kind) else [part.strip() for part in bare.split(",")]
     if int in origins or float in origins:
-        return _number(text)
+        return _number(bare)
     return text
 
 
+def _json(text: str, path: str, problems: list[str]) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        problems.append(f"{path}: expected a JSON object, got {_shown(text, path)} (from {_RLTEL_VARIABLE[path]})")
+        return {}
+
+
 def _boolean(text: str) -> Any:
-    lowered = text.strip().lower()
+    lowered = text.lower()
     return True if lowered in _TRUE else False if lowered in _FALSE else text
 
 
@@ -164,13 +213,13 @@ def _number(text: str) -> Any:
     return text
 
 
-def _integers(text: str) -> list[Any]:
-    """``0,2-3`` as [0, 2, 3]; anything else is left for the type check to refuse."""
+def _integers(text: str, kind: Any) -> list[Any]:
+    """``0,2-3`` as [0, 2, 3], and ``2-9`` as [2, 9] for a pair; the rest is left for the type check to refuse."""
     found: list[Any] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if dash and first.isdigit() and last.isdigit():
-            found.extend(range(int(first), int(last) + 1))
+        if dash and first.isdecimal() and last.isdecimal() and int(first) <= int(last):
+            found.extend((int(first), int(last)) if _is_pair(kind) else range(int(first), int(last) + 1))
         else:
             found.append(_number(part))
     return found
@@ -186,14 +235,16 @@ _OTEL: dict[str, tuple[str, str, Callable[[str], Any]]] = {
     "OTEL_EXPORTER_PROMETHEUS_HOST": ("prometheus", "host", str),
     "OTEL_EXPORTER_PROMETHEUS_PORT": ("prometheus", "port", _number),
 }
+_OTEL_VARIABLE = {f"{section}.{field}": variable for variable, (section, field, _) in _OTEL.items()}
+_RLTEL_VARIABLE = {f"{section}.{field.name}": variable for variable, (section, field) in _VARIABLES.items()}
 
 
 def _from_otel(environ: Mapping[str, str]) -> Layer:
     """Standard variables that have a field here. (Headers stay with the exporter, which reads them itself.)"""
     layer: Layer = {}
     for variable, (section, field, convert) in _OTEL.items():
-        if environ.get(variable):
-            layer.setdefault(section, {})[field] = convert(environ[variable])
+        if variable in environ:
+            layer.setdefault(section, {})[field] = convert(environ[variable].strip())
     return layer
 
 
@@ -208,25 +259,30 @@ def _merge_section(merged: Layer, section: str, fields: Any, problems: list[str]
         merged[section].update(fields)
 
 
-def _build(section: str, fields: Mapping[str, Any], problems: list[str]) -> Section:
+def _build(section: str, fields: Mapping[str, Any], variables: Mapping[str, str], problems: list[str]) -> Section:
     """One section, each field checked on its own so that all problems are named at once."""
     kind = _SECTIONS[section]
     known = {field.name: field for field in msgspec.structs.fields(kind)}
     values: dict[str, Any] = {}
     for name, value in fields.items():
         path = f"{section}.{name}"
+        variable = variables[path]
         if name not in known:
             problems.append(f"{path}: unknown key{_suggestion(name, known)}")
-            continue
-        try:
-            values[name] = msgspec.convert(_tuples_as_lists(value), known[name].type)
-        except msgspec.ValidationError:
-            problems.append(f"{path}: expected {_described(known[name].type)}, got {_shown(value, str(name))}")
+        elif _fits(value, known[name].type):
+            values[name] = msgspec.convert(value, known[name].type)
+        elif not variable.startswith("OTEL_") or fields.get("enabled"):  # what others set for others is no error here
+            origin = f" (from {variable})" if variable else ""
+            problems.append(f"{path}: expected {_described(known[name].type)}, got {_shown(value, path)}{origin}")
     return kind(**values)
 
 
-def _tuples_as_lists(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+def _fits(value: Any, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _suggestion(name: Any, known: Any) -> str:
@@ -236,9 +292,10 @@ def _suggestion(name: Any, known: Any) -> str:
 
 def _shown(value: Any, name: str) -> str:
     try:
-        return json.dumps(redact(value, name))
+        text = json.dumps(redact(value, name))
     except TypeError:
-        return repr(redact(value, name))
+        text = repr(redact(value, name))
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 def _alternatives(kind: Any) -> tuple[Any, ...]:
@@ -258,6 +315,11 @@ def _element_types(kind: Any) -> tuple[Any, ...]:
     return tuple(arg for part in _alternatives(kind) if get_origin(part) is list for arg in get_args(part))
 
 
+def _is_pair(kind: Any) -> bool:
+    notes = [note for member in get_args(kind) for note in get_args(member)]
+    return any(isinstance(note, msgspec.Meta) and note.max_length == 2 for note in notes)
+
+
 _PLAIN = {str: "a string", bool: "true or false", int: "a whole number", float: "a number", type(None): "null"}
 
 
@@ -274,7 +336,7 @@ def _described(kind: Any) -> str:
     if get_origin(kind) is list:
         return f"a list ({_described(get_args(kind)[0])} each)"
     if get_origin(kind) is dict:
-        return "a mapping"
+        return "a mapping with strings as keys" + (" and values" if get_args(kind)[1] is str else "")
     return _PLAIN.get(kind, str(kind))
 
 
@@ -287,14 +349,12 @@ def _bounds(meta: msgspec.Meta) -> str:
     return " " + " and ".join(parts) if parts else ""
 
 
-def _check_contradictions(config: TelemetryConfig) -> None:
+def _contradictions(config: TelemetryConfig) -> list[str]:
     """Settings that are fine one by one and make no sense together."""
-    problems = [message for wrong, message in _contradictions(config) if wrong]
-    if problems:
-        raise ConfigError("\n".join(problems))
+    return [message for wrong, message in _checks(config) if wrong]
 
 
-def _contradictions(config: TelemetryConfig) -> list[tuple[bool, str]]:
+def _checks(config: TelemetryConfig) -> list[tuple[bool, str]]:
     prometheus, trace, otlp = config.prometheus, config.trace, config.otlp
     steps = trace.steps or [0, 0]
     return [
@@ -319,8 +379,12 @@ def _contradictions(config: TelemetryConfig) -> list[tuple[bool, str]]:
             "otlp.enabled: true, but otlp.metrics and otlp.traces are both false: nothing would be sent",
         ),
         (
-            otlp.endpoint is not None and "://" not in otlp.endpoint,
-            f'otlp.endpoint: expected a URL such as "http://127.0.0.1:4318", got {_shown(otlp.endpoint, "")}',
+            otlp.enabled and otlp.protocol != "grpc" and "://" not in (otlp.endpoint or "://"),
+            f'otlp.endpoint: expected a URL such as "http://127.0.0.1:4318", got "{redact_url(otlp.endpoint or "")}"',
+        ),
+        (
+            isinstance(trace.ranks, list) and any(rank < 0 for rank in trace.ranks),
+            f'trace.ranks: expected ranks >= 0 or "all", got {trace.ranks}',
         ),
         (
             isinstance(config.run.writer, int) and config.run.writer < 0,

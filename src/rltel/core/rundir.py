@@ -4,6 +4,7 @@ Layout as in UniLab: ``<log_root>/<algo>/<task>/<YYYY-MM-DD_HH-MM-SS>_<backend>`
 A run whose id a launcher gave is named by that id, so that every rank comes to the same directory.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -35,10 +36,13 @@ class Run:
 def find_run(run: RunConfig, shared_id: str | None) -> Run:
     """The run that this process belongs to. Makes the directory and its ``run.json`` if nobody has yet.
 
+    A directory that was asked for keeps the id of the run that it holds, whatever a launcher names this start of it.
     Raises `IdentityError` if the directory belongs to another run, or is empty and ``run.resume`` is ``must``.
     """
     try:
-        return _join(Path(run.dir), run, shared_id) if run.dir else _join_named(run, shared_id)
+        if run.dir:
+            return _join(Path(run.dir), run, shared_id, run.id)
+        return _join_named(run, shared_id)
     except OSError as error:
         raise IdentityError(f"run directory {error.filename}: {error.strerror}; set run.dir or run.log_root") from error
 
@@ -46,7 +50,9 @@ def find_run(run: RunConfig, shared_id: str | None) -> Run:
 def _join_named(run: RunConfig, shared_id: str | None) -> Run:
     parent = Path(run.log_root, *(_fit(part) for part in (run.algo, run.task) if part))
     if shared_id is not None:
-        return _join(parent / _fit(shared_id), run, shared_id)
+        return _join(parent / _fit(shared_id), run, shared_id, shared_id)
+    if run.resume == "must":
+        raise IdentityError("run directory: run.resume is must, so run.dir or run.id has to say which run to continue")
     stem = "_".join(part for part in (f"{datetime.now():%Y-%m-%d_%H-%M-%S}", run.backend and _fit(run.backend)) if part)
     parent.mkdir(parents=True, exist_ok=True)
     for attempt in range(1, 1000):
@@ -55,20 +61,30 @@ def _join_named(run: RunConfig, shared_id: str | None) -> Run:
             made.mkdir()
         except FileExistsError:
             continue  # another run of the same second
-        return _join(made, run, None)
+        return _join(made, run, None, None)
     raise IdentityError(f"run directory {parent / stem}: 999 runs of the same second exist; set run.dir")
 
 
-def _join(directory: Path, run: RunConfig, shared_id: str | None) -> Run:
+def _join(directory: Path, run: RunConfig, new_id: str | None, needed_id: str | None) -> Run:
     """Make ``run.json`` if it is not there (exactly one process wins), then read it."""
     if run.resume == "must" and not (directory / _RUN_FILE).exists():
         raise IdentityError(f"run directory {directory} holds no run to continue, and run.resume is must")
     directory.mkdir(parents=True, exist_ok=True)
-    publish(directory / _RUN_FILE, {"id": shared_id or Run.new_id(), "name": run.name})
-    found = json.loads((directory / _RUN_FILE).read_text())["id"]
-    if shared_id is not None and found != shared_id:
-        raise IdentityError(f'run directory {directory} belongs to run "{found}", and this process to "{shared_id}"')
+    publish(directory / _RUN_FILE, {"id": new_id or Run.new_id(), "name": run.name})
+    found = _id_in(directory / _RUN_FILE)
+    if needed_id is not None and found != needed_id:
+        raise IdentityError(f'run directory {directory} belongs to run "{found}", and this process to "{needed_id}"')
     return Run(found, directory.absolute())
+
+
+def _id_in(file: Path) -> str:
+    with contextlib.suppress(ValueError):
+        match json.loads(file.read_text()):
+            case {"id": str(found)}:
+                return found
+    raise IdentityError(
+        f"{file}: expected a run's \"id\" in it, got another program's file, or a broken one; set run.dir"
+    )
 
 
 def _fit(part: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from operator import index
 
 from rltel.core.identity import Identity
 from rltel.reduce.snapshot import Snapshot
@@ -25,6 +26,15 @@ class Commit:
     epoch: int | None = None
     epoch_step: int | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("step", "env_steps", "epoch", "epoch_step"):  # trainers count in NumPy's integers, too
+            given = getattr(self, name)
+            object.__setattr__(self, name, None if given is None else index(given))
+        object.__setattr__(self, "axis", _writable(self.axis))
+        if _writable(everything := "".join(self.snapshot)) is not everything:
+            kept = Snapshot({_writable(key): metric for key, metric in self.snapshot.items()})
+            object.__setattr__(self, "snapshot", kept)
+
     @cached_property
     def values(self) -> Mapping[str, float]:
         """The flat numbers that destinations show: all but the ``__count`` partners, which only weight averages."""
@@ -38,3 +48,12 @@ class Commit:
     def position(self, step_axis: str) -> int:
         """Where this commit stands on the x axis: environment steps if asked for and known, else the step."""
         return self.env_steps if step_axis == "env_steps" and self.env_steps is not None else self.step
+
+
+def _writable(text: str) -> str:
+    """The text, with half characters spelled out (``os.listdir`` gives such names): no destination can write them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="backslashreplace").decode()
+    return text

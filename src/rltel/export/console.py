@@ -25,7 +25,7 @@ class ConsoleSink:
         self._latest: dict[str, float] = {}
         self._pending: Commit | None = None
         self._printed_ns = now()
-        self._printed_step: int | None = None
+        self._printed_steps: dict[str, tuple[int, int]] = {}  # of each axis: the step, and when
 
     def describe(self) -> str:
         """Where the lines go, and how often."""
@@ -48,15 +48,16 @@ class ConsoleSink:
 
     def _print(self, commit: Commit) -> None:
         now = self._now()
-        elapsed = (now - self._printed_ns) / 1e9
-        parts = [f"step {commit.step}"]
+        parts = [f"step {commit.step}" if commit.axis == "train" else f"{commit.axis} step {commit.step}"]
         if commit.env_steps is not None:
             parts.append(f"env steps {commit.env_steps}")
-        if self._printed_step is not None and elapsed > 0 and commit.step > self._printed_step:
-            parts.append(f"{(commit.step - self._printed_step) / elapsed:.1f} it/s")
+        step, then = self._printed_steps.get(commit.axis, (commit.step, now))
+        if commit.step > step and now > then:
+            parts.append(f"{(commit.step - step) / (now - then) * 1e9:.1f} it/s")
         parts.extend(f"{label} {value:.4g}" for label, value in self._headlines(self._latest).items())
         print(" | ".join(parts), file=self._stream, flush=True)
-        self._printed_ns, self._printed_step, self._pending = now, commit.step, None
+        self._printed_steps[commit.axis] = commit.step, now
+        self._printed_ns, self._pending = now, None
 
     def _headlines(self, values: Mapping[str, float]) -> dict[str, float]:
         """What the catalogue calls a headline; without any, the first few keys."""

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import msgspec
 
-from rltel.core.errors import RltelError
+from rltel.core.errors import PayloadError, RltelError
 from rltel.core.identity import Identity
 from rltel.export.commit import Commit
 from rltel.export.sink import Destination
@@ -31,8 +32,9 @@ class JsonlFile:
         self.path = path
         self._destination = destination
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._torn = _ends_torn(path)
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        self._torn = False
+        _files.add(self)
         self._write_line(_encode(_header(identity)))
 
     def write(self, commit: Commit) -> None:
@@ -53,14 +55,40 @@ class JsonlFile:
         self._torn = False
 
     def close(self) -> None:
-        """Close the file."""
-        os.close(self._descriptor)
+        """Close the file. What is written afterwards is lost, and counted: the descriptor's number may be another's."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+_files: WeakSet[JsonlFile] = WeakSet()
+
+
+def _let_go() -> None:
+    """In a forked child: a line of the parent's file that the parent did not write would be a lie."""
+    for file in _files:
+        file.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
+
+
+def _ends_torn(path: Path) -> bool:
+    """Whether the file ends inside a line, which the next one must not continue."""
+    try:
+        with path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
+    except OSError:  # not there yet, or empty
+        return False
 
 
 def _header(identity: Identity) -> dict[str, Any]:
     return {
         "v": VERSION,
         "type": "process",
+        "process": identity.name,
         "run": identity.run_id,
         "role": identity.role,
         "rank": identity.rank,
@@ -75,6 +103,7 @@ def line_of(commit: Commit) -> dict[str, Any]:
     line: dict[str, Any] = {
         "v": VERSION,
         "type": "commit",
+        "process": commit.identity.name,
         "n": commit.number,
         "time_ns": commit.time_ns,
         "axis": commit.axis,
@@ -123,7 +152,7 @@ def read_jsonl(path: str | os.PathLike[str]) -> Iterator[Line]:
 
 
 def _read_file(path: Path) -> Iterator[Line]:
-    process: Mapping[str, Any] = {}
+    processes: dict[Any, Mapping[str, Any]] = {}  # several may share one file (`jsonl.path`)
     with path.open("rb") as file:
         for number, raw in enumerate(file, start=1):
             try:
@@ -132,14 +161,17 @@ def _read_file(path: Path) -> Iterator[Line]:
                 continue
             if not isinstance(found, dict) or found.get("v") != VERSION:
                 raise RltelError(f"{path}:{number}: expected a line of version {VERSION}, got {raw[:60]!r}")
-            if found["type"] == "process":
-                process = found
-            elif found["type"] == "commit":
-                yield _line(process, found)
+            if found.get("type") == "process":
+                processes[found.get("process")] = found
+            elif found.get("type") == "commit":
+                yield _line(processes.get(found.get("process"), {}), found, f"{path}:{number}")
 
 
-def _line(process: Mapping[str, Any], found: Mapping[str, Any]) -> Line:
-    snapshot = Snapshot({key: read_metric(key, plain) for key, plain in found["metrics"].items()})
+def _line(process: Mapping[str, Any], found: Mapping[str, Any], where: str) -> Line:
+    try:
+        snapshot = Snapshot({key: read_metric(key, plain) for key, plain in found["metrics"].items()})
+    except PayloadError as error:
+        raise RltelError(f"{where}: {error}") from error
     return Line(
         process,
         found["n"],

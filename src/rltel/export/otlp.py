@@ -4,7 +4,10 @@ Built as ``MetricsData`` and handed to a ``MetricExporter``: SDK instruments wou
 only the time of collection.
 """
 
-from collections.abc import Mapping, Sequence
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -56,7 +59,9 @@ class OtlpSink:
     def write(self, commit: Commit, points: Sequence[Point]) -> None:
         """Send one commit. Raises ConnectionError if the receiver did not take it."""
         data = metrics_data(points, self._resource, self._started_ns, commit.time_ns)
-        if self._exporter.export(data, timeout_millis=self._timeout_ms) is not MetricExportResult.SUCCESS:
+        with _quietly():
+            result = self._exporter.export(data, timeout_millis=self._timeout_ms)
+        if result is not MetricExportResult.SUCCESS:
             raise ConnectionError(f"{self._address} did not take the metrics of step {commit.step}")
 
     def flush(self) -> None:
@@ -64,14 +69,38 @@ class OtlpSink:
 
     def close(self) -> None:
         """Close the connection."""
-        self._exporter.shutdown(timeout_millis=100)
+        with _quietly():
+            self._exporter.shutdown(timeout_millis=100)
+
+
+class _Quiet(threading.local):
+    """Whether this thread is in an exporter of ours, whose failures are counted and said once."""
+
+    exporting = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Of the exporters' loggers: what they say of others' exports stays."""
+        return not self.exporting
+
+
+_quiet = _Quiet()
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """The exporters log every failure and retry, with addresses as they are; we say it once, redacted."""
+    _quiet.exporting = True
+    try:
+        yield
+    finally:
+        _quiet.exporting = False
 
 
 def metrics_data(points: Sequence[Point], resource: Resource, started_ns: int, time_ns: int) -> MetricsData:
-    """Points as OpenTelemetry's data model: a scope per tracker, a metric per name."""
-    scopes: dict[str, dict[str, list[Point]]] = {}
-    for point in points:
-        scopes.setdefault(point.tracker, {}).setdefault(point.name, []).append(point)
+    """Points as OpenTelemetry's data model: a scope per tracker, a metric per name and kind."""
+    scopes: dict[str, dict[tuple[str, str], list[Point]]] = {}
+    for point in points:  # two keys of one name may be of two kinds: a counter's points are not a gauge's
+        scopes.setdefault(point.tracker, {}).setdefault((point.name, point.kind), []).append(point)
     return MetricsData(
         [
             ResourceMetrics(
@@ -111,8 +140,8 @@ def _number_point(point: Point, started_ns: int, time_ns: int) -> NumberDataPoin
 def _histogram_point(point: Point, started_ns: int, time_ns: int) -> HistogramDataPoint:
     value = point.value
     assert isinstance(value, HistogramValue)
-    cumulative = [0.0, *value.counts, value.count]
-    counts = [int(upper - lower) for lower, upper in pairwise(cumulative)]
+    cumulative = [0, *map(int, value.counts), int(value.count)]  # whole before they are told apart: weights may be half
+    counts = [upper - lower for lower, upper in pairwise(cumulative)]
     return HistogramDataPoint(
         dict(point.attributes),
         started_ns,
@@ -121,8 +150,8 @@ def _histogram_point(point: Point, started_ns: int, time_ns: int) -> HistogramDa
         value.total,
         counts,
         list(value.bounds),
-        min=float("nan"),
-        max=float("nan"),
+        min=None,  # type: ignore[arg-type]  # not known of all time; the encoders leave out what is None
+        max=None,  # type: ignore[arg-type]
     )
 
 
@@ -133,19 +162,22 @@ def metric_exporter(config: OtlpConfig, environ: Mapping[str, str]) -> tuple[Met
     """
     given: dict[str, Any] = {"timeout": config.timeout_s}
     if config.headers:
-        given["headers"] = dict(config.headers)
-    own_endpoint = environ.get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
+        given["headers"] = {name.lower(): value for name, value in config.headers.items()}  # gRPC takes no others
+    endpoint, own_endpoint = config.endpoint, environ.get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
+    if own_endpoint and endpoint == environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
+        endpoint = None  # only the general variable's: the one for metrics is stronger
     if config.protocol == "grpc":
-        return _grpc_exporter(config, given, own_endpoint)
-    return _http_exporter(config, given, own_endpoint)
+        return _grpc_exporter(config, given, endpoint or own_endpoint or "http://127.0.0.1:4317")
+    if endpoint is None and own_endpoint:
+        return _http_exporter(config, given, own_endpoint)
+    return _http_exporter(config, given, f"{(endpoint or 'http://127.0.0.1:4318').rstrip('/')}/v1/metrics")
 
 
-def _http_exporter(config: OtlpConfig, given: dict[str, Any], own_endpoint: str | None) -> tuple[MetricExporter, str]:
+def _http_exporter(config: OtlpConfig, given: dict[str, Any], endpoint: str) -> tuple[MetricExporter, str]:
     from opentelemetry.exporter.otlp.proto.http import Compression  # only where it is used
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
-    base = config.endpoint or "http://127.0.0.1:4318"
-    endpoint = own_endpoint if own_endpoint and config.endpoint is None else f"{base.rstrip('/')}/v1/metrics"
+    logging.getLogger(OTLPMetricExporter.__module__).addFilter(_quiet)
     if config.compression:
         given["compression"] = Compression(config.compression)
     if config.certificate:
@@ -153,11 +185,12 @@ def _http_exporter(config: OtlpConfig, given: dict[str, Any], own_endpoint: str 
     return OTLPMetricExporter(endpoint=endpoint, **given), redact_url(endpoint)
 
 
-def _grpc_exporter(config: OtlpConfig, given: dict[str, Any], own_endpoint: str | None) -> tuple[MetricExporter, str]:
+def _grpc_exporter(config: OtlpConfig, given: dict[str, Any], endpoint: str) -> tuple[MetricExporter, str]:
     import grpc  # heavy: only where it is used
+    from opentelemetry.exporter.otlp.proto.grpc import exporter
     from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
 
-    endpoint = config.endpoint or own_endpoint or "http://127.0.0.1:4317"
+    logging.getLogger(exporter.__name__).addFilter(_quiet)
     compressions = {
         "gzip": grpc.Compression.Gzip,
         "deflate": grpc.Compression.Deflate,

@@ -6,6 +6,8 @@ read the same), everything rare through the classes of the ``perfetto`` package.
 
 import struct
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral, Real
+from operator import index
 from typing import Any
 
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import BuiltinClock, ClockSnapshot, TracePacket, TrackEvent
@@ -15,6 +17,7 @@ from rltel.record.recorder import Begin, CounterSample, End, Instant, Record
 
 _TIMESTAMP, _SEQUENCE, _TRACK_EVENT, _INTERNED, _FLAGS, _COMPRESSED = 8, 10, 11, 12, 13, 50  # of TracePacket
 _ANNOTATION, _TYPE, _NAME_IID, _TRACK_UUID, _CATEGORY_IID, _DOUBLE, _FLOW = 4, 9, 10, 11, 3, 44, 47  # of TrackEvent
+_MASK_64 = (1 << 64) - 1
 _NEEDS_STATE = TracePacket.SequenceFlags.SEQ_NEEDS_INCREMENTAL_STATE
 
 
@@ -52,6 +55,8 @@ class SequenceEncoder:
     """Packets of one sequence: one thread's track, with names sent once and referred to by number."""
 
     def __init__(self, sequence: int, counter_track: Callable[[str, str], int]) -> None:
+        self.unreadable = 0
+        """Records that held what cannot be drawn (attributes that changed meanwhile, a flow that is no id)."""
         self._counter_track = counter_track
         self._tail = _uint(_SEQUENCE, sequence) + _uint(_FLAGS, _NEEDS_STATE)
         self._end = self._tail + _block(_TRACK_EVENT, _uint(_TYPE, TrackEvent.TYPE_SLICE_END))
@@ -66,12 +71,15 @@ class SequenceEncoder:
         """Records of this thread, in their order, as packets."""
         out: list[bytes] = []
         for record in records:
-            if type(record) is int:
-                body = b"\x40" + varint(record) + self._end
-            elif type(record) is tuple:
-                body = self._begin(*record)
-            else:
-                body = self._rare(record)
+            try:
+                if type(record) is int:
+                    body = b"\x40" + varint(record) + self._end
+                elif type(record) is tuple:
+                    body = self._begin(*record)
+                else:
+                    body = self._rare(record)
+            except Exception:  # what a program hangs on a slice must not cost the other slices
+                body = self._bare(record)
             if self._new:
                 out.append(packet(self._tail + _block(_INTERNED, b"".join(self._new))))
                 self._new.clear()
@@ -102,6 +110,17 @@ class SequenceEncoder:
             return self._begin(*record)
         raise TypeError(f"not a record: {record!r}")
 
+    def _bare(self, record: Record) -> bytes:
+        """What is left of a record that cannot be drawn: its begin or end, so that slices still nest, and its name."""
+        self.unreadable += 1
+        if isinstance(record, int):
+            return self._packet(max(record, 0), _uint(_TYPE, TrackEvent.TYPE_SLICE_END))
+        time_ns = record[0]
+        if isinstance(record, End):
+            return self._packet(time_ns, _uint(_TYPE, TrackEvent.TYPE_SLICE_END))
+        kind = TrackEvent.TYPE_INSTANT if isinstance(record, (Instant, CounterSample)) else TrackEvent.TYPE_SLICE_BEGIN
+        return self._packet(time_ns, self._event_head(kind, str(record[1]), ""))
+
     def _counter(self, sample: CounterSample) -> bytes:
         track = self._counter_track(sample.name, sample.unit)
         event = _uint(_TYPE, TrackEvent.TYPE_COUNTER) + _uint(_TRACK_UUID, track)
@@ -115,7 +134,7 @@ class SequenceEncoder:
         return head + _uint(_CATEGORY_IID, self._interned(1, self._categories, category)) if category else head
 
     def _extras(self, flows: Iterable[int] | None, attributes: Mapping[str, Any] | None) -> bytes:
-        parts = [varint(_FLOW << 3 | 1) + struct.pack("<Q", flow) for flow in flows or ()]
+        parts = [varint(_FLOW << 3 | 1) + struct.pack("<Q", index(flow) & _MASK_64) for flow in flows or ()]
         parts.extend(_block(_ANNOTATION, self._annotation(name, value)) for name, value in (attributes or {}).items())
         return b"".join(parts)
 
@@ -124,18 +143,20 @@ class SequenceEncoder:
         head = _uint(1, self._interned(3, self._annotations, name))
         if isinstance(value, bool):
             return head + _uint(2, value)
-        if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
-            return head + _uint(4, value & (1 << 64) - 1)
-        if isinstance(value, float):
-            return head + varint(5 << 3 | 1) + struct.pack("<d", value)
+        if isinstance(value, (int, Integral)):  # NumPy's scalars are numbers, too
+            if -(1 << 63) <= int(value) < 1 << 63:
+                return head + _uint(4, int(value) & _MASK_64)
+        elif isinstance(value, (float, Real)):
+            return head + varint(5 << 3 | 1) + struct.pack("<d", float(value))
         return head + _block(6, str(value).encode(errors="replace"))
 
     def _interned(self, field: int, table: dict[str, int], text: str) -> int:
         """The number of a string; the first time, the string goes out before it is referred to."""
         number = table.get(text)
         if number is None:
+            written = _block(2, text.encode(errors="replace"))
             number = table[text] = len(table) + 1
-            self._new.append(_block(field, _uint(1, number) + _block(2, text.encode(errors="replace"))))
+            self._new.append(_block(field, _uint(1, number) + written))
         return number
 
 

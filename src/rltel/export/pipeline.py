@@ -16,6 +16,8 @@ from rltel.export.sink import Destination, Sink
 from rltel.names.otel import Namer
 
 _POINT_BYTES = 400  # about what one point holds in memory; the bound need not be exact
+_METRIC_BYTES = 1000  # and a metric of a commit that waits to become points
+_SAME_STEP = 100  # commits of one step that are kept in case it is the last
 _WAIT_S = 0.02
 
 
@@ -77,7 +79,7 @@ class RemoteWorker:
             with self._changed:
                 self._busy = False
                 self._changed.notify_all()
-        self.sink.close()
+        _guarded(self.sink.close, self.destination)
 
 
 class Pipeline:
@@ -92,17 +94,22 @@ class Pipeline:
         drain: Callable[[], None],
         flush_interval_s: float = 1.0,
         log_interval: int = 1,
+        queue_bytes: int = 64_000_000,
     ) -> None:
         self._local = local
         self._remote = remote
         self._namer = namer
         self.account = Destination("pipeline")
         self._totals = Totals(namer)
+        self._totals_lock = threading.Lock()
         self._drain = drain
         self._flush_interval_s = flush_interval_s
         self._log_interval = log_interval
+        self._queue_bytes = queue_bytes
         self._inbox: deque[Commit] = deque()
-        self._skipped: dict[str, Commit] = {}
+        self._inbox_bytes = 0
+        self._inbox_lock = threading.Lock()  # held for a few instructions only
+        self._skipped: dict[str, deque[Commit]] = {}
         self._wake = threading.Event()
         self._idle = threading.Condition()
         self._handled = 0
@@ -114,14 +121,20 @@ class Pipeline:
         self._thread.start()
 
     def submit(self, commit: Commit) -> None:
-        """Hand over a commit. Never waits."""
-        self._submitted += 1
-        self._inbox.append(commit)
+        """Hand over a commit. Never waits for a destination; the oldest go if a local one hangs."""
+        with self._inbox_lock:
+            self._submitted += 1
+            self._inbox.append(commit)
+            self._inbox_bytes += _METRIC_BYTES * len(commit.snapshot)
+        while self._inbox_bytes > self._queue_bytes and len(self._inbox) > 1:
+            self._drop_oldest()
         self._wake.set()
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until what was submitted so far has reached every destination; False if the time runs out."""
         deadline = time.monotonic() + timeout_s
+        if not self._thread.is_alive():
+            return self._handled >= self._submitted
         with self._idle:
             wanted, flushes = self._submitted, self._flushes
             self._flush_wanted = True
@@ -137,6 +150,8 @@ class Pipeline:
         self._closing = True
         self._wake.set()
         self._thread.join(max(0.0, deadline - time.monotonic()))
+        if self._handled < self._submitted:
+            self.account.dropped("shutdown", self._submitted - self._handled)
         for worker in self._remote:
             worker.close(deadline)
 
@@ -146,7 +161,7 @@ class Pipeline:
             self._wake.wait(max(0.0, next_flush - time.monotonic()))
             self._wake.clear()
             closing = self._closing
-            self._handle_inbox()
+            self._handle_inbox(None if closing else next_flush)
             if closing:
                 self._release_skipped()
             if closing or self._flush_wanted or time.monotonic() >= next_flush:
@@ -157,32 +172,66 @@ class Pipeline:
         for sink, destination in self._local:
             _guarded(sink.close, destination)
 
-    def _handle_inbox(self) -> None:
-        while self._inbox:
+    def _next(self) -> Commit | None:
+        with self._inbox_lock:
+            if not self._inbox:
+                return None
             commit = self._inbox.popleft()
-            try:
-                self._handle(commit)
-            except Exception as error:  # a commit that cannot be translated must not end the pipeline
-                self.account.failed(error)
+            self._inbox_bytes -= _METRIC_BYTES * len(commit.snapshot)
+            return commit
+
+    def _handle_inbox(self, until: float | None) -> None:
+        """Handle what waits, but not past the next flush: the trace must not wait for a trainer that never rests."""
+        while until is None or time.monotonic() < until:
+            commit = self._next()
+            if commit is None:
+                return
+            self._attempt(self._handle, commit)
+            with self._idle:
+                self._handled += 1
+        self._wake.set()
+
+    def _drop_oldest(self) -> None:
+        """A commit that nobody had time for: its numbers are still in the sums."""
+        commit = self._next()
+        if commit is not None:
+            self._attempt(self._add, commit)
+            for destination in (*(of for _, of in self._local), *(worker.destination for worker in self._remote)):
+                destination.dropped("queue_full")
             with self._idle:
                 self._handled += 1
 
+    def _attempt(self, step: Callable[[Commit], None], commit: Commit) -> None:
+        try:
+            step(commit)
+        except Exception as error:  # a commit that cannot be translated must not end the pipeline
+            self.account.failed(error)
+
+    def _add(self, commit: Commit) -> None:
+        with self._totals_lock:
+            self._totals.add(commit)
+
     def _handle(self, commit: Commit) -> None:
-        self._totals.add(commit)
+        self._add(commit)
         if commit.step % self._log_interval == 0:
             self._skipped.pop(commit.axis, None)
             self._send(commit)
-        else:
-            self._skipped[commit.axis] = commit
+            return
+        held = self._skipped.setdefault(commit.axis, deque(maxlen=_SAME_STEP))
+        if held and held[0].step != commit.step:
+            held.clear()
+        held.append(commit)
 
     def _release_skipped(self) -> None:
         """The last step of each axis always goes through."""
-        for commit in self._skipped.values():
-            self._send(commit)
+        for held in self._skipped.values():
+            for commit in held:
+                self._attempt(self._send, commit)
         self._skipped.clear()
 
     def _send(self, commit: Commit) -> None:
-        points = points_of(commit, self._totals, self._namer)
+        with self._totals_lock:
+            points = points_of(commit, self._totals, self._namer)
         for sink, destination in self._local:
             _deliver(sink, destination, commit, points)
         for worker in self._remote:
@@ -190,7 +239,7 @@ class Pipeline:
 
     def _flush_local(self) -> None:
         self._flush_wanted = False
-        self._drain()
+        _guarded(self._drain, self.account)
         for sink, destination in self._local:
             _guarded(sink.flush, destination)
         with self._idle:

@@ -4,18 +4,20 @@
 is still in the next sum.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from rltel.export.commit import Commit
 from rltel.names.otel import Name, Namer
-from rltel.record.buckets import at_most, bucket_of
-from rltel.record.kinds import COUNTER, Moment, Moments
+from rltel.record.buckets import at_most, bucket_of, middle
+from rltel.record.kinds import COUNTER, HISTOGRAM, PHASE_MS, PHASE_S, TIMING, Moment, Moments, State
 from rltel.reduce.snapshot import Metric
 
 PointKind = Literal["gauge", "sum", "counter", "histogram"]
 
+_CLOCKED = (TIMING, PHASE_S, PHASE_MS)  # measured in seconds, whatever the key says
 # Stable bounds: a series whose `le` labels change is a new series. Powers of two, exact in the buckets' layout.
 SECONDS_BOUNDS = tuple(2.0**e for e in range(-20, 13))
 VALUE_BOUNDS = (
@@ -76,25 +78,47 @@ class Totals:
             total = self._by_key.get(key)
             if total is None:
                 total = self._by_key[key] = _Total()
-            kind = metric.state.kind
-            moments: Sequence[float] = metric.state.moments
-            buckets: Mapping[int, float] = metric.state.buckets
-            if not kind.bucketed and self._namer.name(key, metric.tracker).instrument == "histogram":
-                moments, buckets = self._observed(key, metric)
-            total.add(moments, buckets)
-
-    def _observed(self, key: str, metric: Metric) -> tuple[Sequence[float], Mapping[int, float]]:
-        """A catalogue histogram that was fed plain numbers observes each of them (at their average)."""
-        scale = self._namer.name(key, metric.tracker).scale
-        moments = Moments(*metric.state.moments)
-        if not moments.n:
-            return moments, {}
-        average = moments.total / moments.n * scale
-        return moments._replace(total=average * moments.n), {bucket_of(average): moments.n}
+            total.add(*_in_unit(metric.state, name_of(key, metric, self._namer)))
 
     def of(self, key: str) -> _Total:
         """What this key has recorded."""
         return self._by_key[key]
+
+
+def name_of(key: str, metric: Metric, namer: Namer) -> Name:
+    """What a metric of a commit is called."""
+    return namer.name(key, metric.tracker, counter=metric.state.kind is COUNTER)
+
+
+def _in_unit(state: State, name: Name) -> tuple[Sequence[float], Mapping[int, float]]:
+    """A state's moments and buckets as its OpenTelemetry metric has them."""
+    if name.instrument != "histogram":
+        return state.moments, state.buckets
+    if not state.kind.bucketed:
+        return _observed(state, name.scale)
+    if state.kind is HISTOGRAM and name.scale != 1.0:
+        return _rescaled(state, name.scale)
+    return state.moments, state.buckets
+
+
+def _observed(state: State, scale: float) -> tuple[Sequence[float], Mapping[int, float]]:
+    """A catalogue histogram that was fed plain numbers observes each of them (at their average)."""
+    moments = Moments(*state.moments)
+    count = moments.n or 1.0  # a sum or an extreme is one number
+    average = moments.total / moments.n if moments.n else next((value.value for value in state.values()), math.nan)
+    if not math.isfinite(average):
+        return moments._replace(total=0.0), {}
+    return moments._replace(total=average * scale * count), {bucket_of(average * scale): count}
+
+
+def _rescaled(state: State, scale: float) -> tuple[Sequence[float], Mapping[int, float]]:
+    """A distribution in its metric's unit. Its buckets move as their middles do."""
+    moments = Moments(*state.moments)
+    buckets: dict[int, float] = {}
+    for index, count in state.buckets.items():
+        moved = bucket_of(middle(index) * scale)
+        buckets[moved] = buckets.get(moved, 0.0) + count
+    return moments._replace(total=moments.total * scale), buckets
 
 
 def points_of(commit: Commit, totals: Totals, namer: Namer) -> list[Point]:
@@ -102,7 +126,7 @@ def points_of(commit: Commit, totals: Totals, namer: Namer) -> list[Point]:
     points = list(_axis_points(commit))
     incarnation = str(commit.identity.incarnation)
     for key, metric in commit.snapshot.items():
-        points.extend(_points_of_metric(key, metric, totals.of(key), namer.name(key, metric.tracker), incarnation))
+        points.extend(_points_of_metric(key, metric, totals.of(key), name_of(key, metric, namer), incarnation))
     return points
 
 
@@ -120,16 +144,19 @@ def _points_of_metric(key: str, metric: Metric, total: _Total, name: Name, incar
         return
     histogram = name.instrument == "histogram"
     if kind.bucketed or histogram:
-        where = name.name if histogram else f"{name.name}.distribution"
-        yield Point(
-            where, name.unit, "histogram", name.attributes, _histogram(total, name.unit), name.about, metric.tracker
-        )
+        yield _distribution(metric, name, total)
     if not histogram:
         yield from _gauges(metric, name)
         if kind.averages:
             yield from _pair(metric, name, total, incarnation)
     if Moment.NAN in kind.keeps:
         yield _nonfinite(key, total, metric.tracker)
+
+
+def _distribution(metric: Metric, name: Name, total: _Total) -> Point:
+    unit = "s" if metric.state.kind in _CLOCKED else name.unit
+    where = name.name if name.instrument == "histogram" else f"{name.name}.distribution"
+    return Point(where, unit, "histogram", name.attributes, _histogram(total, unit), name.about, metric.tracker)
 
 
 def _gauges(metric: Metric, name: Name) -> Iterator[Point]:

@@ -72,7 +72,7 @@ class PrometheusSink:
                 bare = exposed.removesuffix("_total") if kind == "counter" else exposed  # the library appends it
                 family = families[exposed] = Metric(bare, point.about, kind)
             elif family.type != kind:
-                family.name, family.type = exposed, "unknown"  # two types under one name would be refused as a whole
+                family.name, family.type = exposed, "unknown"  # of two types, it is of neither
             _add_samples(family, exposed, point, time if self._timestamps else None)
         return families.values()
 

@@ -24,6 +24,7 @@ class Entry:
     nested: tuple[str, ...] = ()
     headline: str | None = None
     scale: float = 1.0
+    deep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Catalogue:
     def __init__(self, entries: tuple[Entry, ...]) -> None:
         self.entries = entries
         self._exact = {entry.key: entry for entry in entries if "{" not in entry.key}
-        self._patterns = [(_pattern(entry.key), entry) for entry in entries if "{" in entry.key]
+        self._patterns = [(_pattern(entry), entry) for entry in entries if "{" in entry.key]
 
     def find(self, key: str) -> Match | None:
         """The entry for this key, or None."""
@@ -66,10 +67,11 @@ def _entry(line: Mapping[str, Any]) -> Entry:
     return Entry(**{**line, "nested": tuple(line.get("nested", ()))})
 
 
-def _pattern(key: str) -> re.Pattern[str]:
-    """``a/{x}_ms`` as a regular expression; a part never spans a slash."""
-    pieces = _PART.split(key)
-    return re.compile("".join(f"(?P<{p}>[^/]+)" if i % 2 else re.escape(p) for i, p in enumerate(pieces)))
+def _pattern(entry: Entry) -> re.Pattern[str]:
+    """``a/{x}_ms`` as a regular expression; a part spans slashes only where the entry is deep."""
+    part = "(?s:.+)" if entry.deep else "[^/]+"
+    pieces = _PART.split(entry.key)
+    return re.compile("".join(f"(?P<{p}>{part})" if i % 2 else re.escape(p) for i, p in enumerate(pieces)))
 
 
 def _match(entry: Entry, parts: Mapping[str, str]) -> Match:

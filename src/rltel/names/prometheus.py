@@ -9,14 +9,17 @@ _SUFFIXES = {"s": "seconds", "ms": "milliseconds", "By": "bytes", "%": "percent"
 
 
 def prometheus_name(name: str, unit: str, instrument: Literal["gauge", "counter", "histogram"]) -> str:
-    """Dots to underscores, then the unit's suffix, then ``_total`` for a counter."""
+    """Dots to underscores, then the unit's suffix, then ``_total`` for a counter.
+
+    A name that says its unit already, in full or short (``step.duration_ms`` in ms), has it once all the same.
+    """
     plain = label_name(name)
+    if instrument == "counter":
+        plain = plain.removesuffix("_total")
     suffix = _unit_suffix(unit)
-    if suffix and not plain.endswith(f"_{suffix}"):
-        plain = f"{plain}_{suffix}"
-    if instrument == "counter" and not plain.endswith("_total"):
-        plain = f"{plain}_total"
-    return plain
+    if suffix:
+        plain = f"{plain.removesuffix(f'_{suffix}').removesuffix(f'_{label_name(unit)}')}_{suffix}"
+    return f"{plain}_total" if instrument == "counter" else plain
 
 
 def label_name(attribute: str) -> str:

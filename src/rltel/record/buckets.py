@@ -2,12 +2,13 @@
 
 Layout ``b16``: 16 buckets per power of two for magnitudes from 2^-40 to 2^24, both signs, a zero bucket (magnitudes up
 to 2^-40) and two overflow buckets. Bucket ``i`` > 0 holds values in ``(2^((i-1)/16 - 40), 2^(i/16 - 40)]``, bucket
-``-i`` their negatives, bucket 0 zero. Bounds at powers of two are exact, and a value on a bound belongs to the lower
-magnitude, as Prometheus's ``le`` wants it. A quantile read from a bucket's geometric middle is off by at most 2.2%.
+``-i`` those in ``(-2^(i/16 - 40), -2^((i-1)/16 - 40)]``, bucket 0 zero. Bounds at powers of two are exact, and a value
+on a bound belongs to the bucket below it on the number line, for both signs, as Prometheus's ``le`` wants it (a reward
+of -1 is at most -1). A quantile read from a bucket's geometric middle is off by at most 2.2%.
 """
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -17,6 +18,7 @@ LAYOUT = "b16"
 PER_OCTAVE = 16
 MIN_EXPONENT, MAX_EXPONENT = -40, 24
 OVERFLOW = (MAX_EXPONENT - MIN_EXPONENT) * PER_OCTAVE + 1  # the bucket of magnitudes above 2^24
+SIZE = 2 * OVERFLOW + 1
 _SMALLEST = 2.0**MIN_EXPONENT
 
 # Where a mantissa in [1, 2) falls is decided by comparing with these and nothing else, so that one value lands in the
@@ -27,24 +29,34 @@ _THRESHOLDS = np.array(THRESHOLDS)
 
 def bucket_of(value: float) -> int:
     """The bucket of one finite value."""
-    magnitude = abs(value)
-    if magnitude <= _SMALLEST:
+    if -_SMALLEST < value <= _SMALLEST:
         return 0
-    mantissa, exponent = math.frexp(magnitude)  # magnitude = 2*mantissa * 2^(exponent-1), 2*mantissa in [1, 2)
-    index = (exponent - 1 - MIN_EXPONENT) * PER_OCTAVE + bisect_left(THRESHOLDS, 2.0 * mantissa)
-    index = min(index, OVERFLOW)
-    return index if value > 0 else -index
+    mantissa, exponent = math.frexp(abs(value))  # magnitude = 2*mantissa * 2^(exponent-1), 2*mantissa in [1, 2)
+    octave = (exponent - 1 - MIN_EXPONENT) * PER_OCTAVE
+    if value > 0:
+        return min(octave + bisect_left(THRESHOLDS, 2.0 * mantissa), OVERFLOW)
+    return -min(octave + bisect_right(THRESHOLDS, 2.0 * mantissa), OVERFLOW)
 
 
 def count_buckets(values: npt.NDArray[np.float64]) -> dict[int, float]:
     """How many of these finite values fall into each bucket, without the empty ones."""
-    magnitudes = np.abs(values)
-    mantissas, exponents = np.frexp(magnitudes)
-    indices = (exponents.astype(np.int64) - 1 - MIN_EXPONENT) * PER_OCTAVE
-    indices += np.searchsorted(_THRESHOLDS, 2.0 * mantissas, side="left")
-    indices = np.where(magnitudes <= _SMALLEST, 0, np.minimum(indices, OVERFLOW))
-    found, counts = np.unique(np.where(values < 0, -indices, indices), return_counts=True)
-    return {int(index): float(count) for index, count in zip(found, counts, strict=True)}
+    mantissas, exponents = np.frexp(np.abs(values))
+    mantissas *= 2.0
+    steps = np.searchsorted(_THRESHOLDS, mantissas, side="left")
+    negative = values < 0
+    if negative.any():
+        steps += negative & (_THRESHOLDS.take(steps, mode="clip") == mantissas)  # on a bound: the bucket below it
+    indices = np.minimum((exponents.astype(np.int64) - 1 - MIN_EXPONENT) * PER_OCTAVE + steps, OVERFLOW)
+    indices = np.where(negative, -indices, indices)
+    indices[(values > -_SMALLEST) & (values <= _SMALLEST)] = 0
+    return sparse(np.bincount((indices + OVERFLOW).ravel(), minlength=SIZE))
+
+
+def sparse(dense: npt.ArrayLike) -> dict[int, float]:
+    """Counts of all `SIZE` buckets, from the lowest to the highest, without the empty ones."""
+    counts = np.asarray(dense)
+    found = np.flatnonzero(counts)
+    return dict(zip((found - OVERFLOW).tolist(), counts[found].astype(np.float64).tolist(), strict=True))
 
 
 def upper_magnitude(index: int) -> float:
@@ -86,7 +98,10 @@ def quantile(buckets: Mapping[int, float], q: float, below: float = 0.0, above: 
 
 
 def at_most(buckets: Mapping[int, float], bounds: Iterable[float]) -> list[float]:
-    """For each bound, how many values are at most that. Exact where bounds are signed powers of two, or 0."""
+    """For each bound, in ascending order, how many values are at most that.
+
+    Exact where bounds are signed powers of two, or 0 (which counts the zero bucket).
+    """
     ordered = sorted(buckets)
     counts: list[float] = []
     total, position = 0.0, 0
@@ -102,4 +117,4 @@ def upper_bound(index: int) -> float:
     """The upper bound of a bucket on the number line."""
     if index > 0:
         return upper_magnitude(index)
-    return 0.0 if index == 0 else -upper_magnitude(-index - 1) if index < -1 else -_SMALLEST
+    return -upper_magnitude(-index - 1) if index else 0.0

@@ -89,6 +89,10 @@ class Kind:
     def __post_init__(self) -> None:
         object.__setattr__(self, "positions", tuple(moment.position for moment in self.keeps))
 
+    def __reduce__(self) -> tuple[Callable[[str], "Kind"], tuple[str]]:
+        """By name: states that were pickled or copied are still of the same kind (which is compared by identity)."""
+        return kind_named, (self.name,)
+
 
 class State:
     """The merged state of one metric: its moments, and sparse bucket counts where the kind has them."""
@@ -190,7 +194,7 @@ def _with_count(stat: str) -> Finish:
         if value is not None:
             count = moments.n + moments.nonfinite
             yield Value("", stat, value)
-            yield Value("__count", "count", int(count) if count == int(count) else count)
+            yield Value("__count", "count", int(count) if count.is_integer() else count)
 
     return finish
 
@@ -246,4 +250,11 @@ KINDS: dict[str, Kind] = {
         GAUGE_MEAN, GAUGE_SUM, GAUGE_MIN, GAUGE_MAX, GAUGE_WRITER,
     )
 }  # fmt: skip
+
+
+def kind_named(name: str) -> Kind:
+    """The kind of this name."""
+    return KINDS[name]
+
+
 GAUGES = {"mean": GAUGE_MEAN, "sum": GAUGE_SUM, "min": GAUGE_MIN, "max": GAUGE_MAX, "writer": GAUGE_WRITER}

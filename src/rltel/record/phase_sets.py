@@ -27,7 +27,10 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class PhaseSet:
-    """The phases of one role of an algorithm family, and the key of the whole loop's time (None: not persisted)."""
+    """The phases of one role of an algorithm family, and the key of the whole loop's time (None: not persisted).
+
+    Raises `PhaseError` for an empty name, or two times under one key: they would be averaged together.
+    """
 
     name: str
     role: str
@@ -38,6 +41,13 @@ class PhaseSet:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_name", {phase.name: phase for phase in self.phases})
+        keys = [phase.key for phase in self.phases] + ([self.loop_key] if self.loop_key else [])
+        for name in (*(phase.name for phase in self.phases), self.loop):
+            if not name.strip("/"):
+                raise PhaseError(f'phases: set "{self.name}": expected names that are not empty, got {name!r}')
+        twice = sorted({key for key in keys if keys.count(key) > 1})
+        if twice:
+            raise PhaseError(f'phases: set "{self.name}": expected each key once, got twice: {", ".join(twice)}')
 
 
 def _millis(prefix: str, kind: PhaseKind, names: Iterable[str], parent: str | None = None) -> tuple[Phase, ...]:
@@ -97,5 +107,6 @@ def phase_set(phases: "str | PhaseSet | Iterable[str]", role: str) -> PhaseSet:
                 f'phases: no set "{phases}" for the role {role}; have {have}, or give the names of your own'
             )
         return found
+    loop = "cycle" if role == "collector" else "iteration"
     own = tuple(Phase(name, "exclusive", f"timeperf/{name}", TIMING) for name in phases)
-    return PhaseSet("own", role, "iteration", "timeperf/iteration", own)
+    return PhaseSet("own", role, loop, f"timeperf/{loop}", own)

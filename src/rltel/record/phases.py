@@ -7,7 +7,7 @@ iteration ends, each phase's total goes to a tracker under the key that its set 
 import logging
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from opentelemetry import context as otel_context
 
@@ -76,6 +76,10 @@ class PhaseClock:
         for name, spent in self._spent.items():
             self._recorders[name](spent)
 
+    def _refuse(self, phase: Phase) -> NoReturn:
+        loop = self.phases.loop
+        raise PhaseError(f'phase "{phase.name}": entered outside of its loop; wrap it in "with clock.{loop}():"')
+
     def _note_overlap(self, phase: Phase) -> None:
         self.overlaps += 1
         if self.overlaps == 1:
@@ -141,8 +145,13 @@ class _PhaseSpan:
     def __enter__(self) -> Self:
         clock = self._clock
         phase = self.phase
-        if phase.kind == "exclusive":
-            self._check_exclusive(clock)
+        if phase.kind != "background":
+            if not clock._in_iteration:
+                clock._refuse(phase)
+            if phase.kind == "exclusive":
+                if clock._open_exclusive:
+                    clock._note_overlap(phase)
+                clock._open_exclusive += 1
         self.is_open = True
         recorder = clock._recorder
         self._start = start = recorder.now()
@@ -167,13 +176,3 @@ class _PhaseSpan:
             clock._open_exclusive -= 1
         spent = clock._spent
         spent[phase.name] = spent.get(phase.name, 0) + end - self._start
-
-    def _check_exclusive(self, clock: PhaseClock) -> None:
-        if not clock._in_iteration:
-            loop = clock.phases.loop
-            raise PhaseError(
-                f'phase "{self.phase.name}": entered outside of an {loop}; wrap it in "with clock.{loop}():"'
-            )
-        if clock._open_exclusive:
-            clock._note_overlap(self.phase)
-        clock._open_exclusive += 1

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple, Self
 
 from rltel.core.context import new_id
 
+# Asked of the system: in a forked child, Thread.native_id still is the parent's.
+_thread_id: Callable[[], int] = getattr(threading, "get_native_id", threading.get_ident)
 MAX_RECORDS = 1 << 20  # per thread, between two flushes: about 100 MB; what does not fit is counted, not kept
 
 Flows = tuple[int, ...]
@@ -123,7 +125,7 @@ class Recorder:
 
     def _new_buffer(self) -> ThreadBuffer:
         thread = threading.current_thread()
-        buffer = ThreadBuffer([], thread.native_id or threading.get_ident(), thread.name)
+        buffer = ThreadBuffer([], _thread_id(), thread.name)
         self._local.buffer = buffer
         with self._lock:
             self._buffers.append(buffer)

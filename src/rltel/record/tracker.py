@@ -4,20 +4,18 @@ Scalars and timings are appended to small lists and folded in bulk, off the hot 
 state at once and not kept. Scopes live in ContextVars: asyncio tasks inherit theirs and do not disturb each other.
 """
 
-import math
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar, Token
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
 from rltel.core.errors import RecordError
 from rltel.record import fold
-from rltel.record.buckets import bucket_of, count_buckets
+from rltel.record.entries import Entry, Kinds, Sent, Taken, read
 from rltel.record.kinds import (
-    AVG_MIN_MAX,
     COUNTER,
     GAUGES,
     HISTOGRAM,
@@ -30,26 +28,30 @@ from rltel.record.kinds import (
     Moments,
     State,
 )
+from rltel.record.masks import Masks
 from rltel.record.recorder import Recorder, timeline
 
 FOLD_AT = 4096  # pending numbers of one key that are folded even if nobody exports
-_NANOSECOND = 1e-9
-_TENSOR_KINDS = ("avg_min_max", "avg", "sum", "min", "max")
+_Recorded = Moments | fold.Folded | fold.DeviceMoments | None
+_TENSOR_KINDS = {name: KINDS[name] for name in ("avg_min_max", "avg", "sum", "min", "max")}
 
 
 class Tracker:
-    """A named set of metrics. The name leads every key; the default tracker's name is empty."""
+    """A named set of metrics. The name leads every key; the default tracker's name is empty.
 
-    def __init__(self, name: str = "", recorder: Recorder = timeline) -> None:
+    ``kinds``: which kind each key is of, shared with the trackers that are exported together.
+    """
+
+    def __init__(self, name: str = "", recorder: Recorder = timeline, kinds: Kinds | None = None) -> None:
         self.name = name.strip("/")
         self._recorder = recorder
-        self._lock = threading.RLock()
-        self._entries: dict[str, _Entry] = {}
+        self._kinds = kinds or Kinds()
+        self._lock = threading.RLock()  # held to merge what is ready: never while a device or a large array is read
+        self._entries: dict[str, Entry] = {}
         self._scopes: dict[str, _Scope] = {}
-        self._masks: dict[str, _Mask] = {}
+        self._masks = Masks(self.name)
         root = self._scope_at(self.name)
         self._scope: ContextVar[_Scope] = ContextVar(f"rltel.scope.{self.name}", default=root)
-        self._own_masks: ContextVar[Mapping[str, _Mask]] = ContextVar(f"rltel.masks.{self.name}", default=_NO_MASKS)
         self._timings: dict[str, list[float]] = {}
 
     # --- scopes ---------------------------------------------------------------------------------------------------
@@ -88,69 +90,104 @@ class Tracker:
             self._scalar_mapping(values, **keywords)
             return
         pending = self._scope.get().scalars
-        if len(keywords) > 1:
-            self._check_numbers(keywords)
+        if len(keywords) != 1:
+            self._scalars(pending, keywords)
+            return
         for key, value in keywords.items():
-            number = value if type(value) is float else self._number(key, value)
+            if type(value) is not float:
+                value = self._one(key, value)  # noqa: PLW2901  # the same number, as a float
+                if type(value) is not float:
+                    self._scalar_mapping(keywords)
+                    return
             try:
                 numbers = pending[key]
             except KeyError:
-                numbers = self._new_scalar(key)
+                self._open_scalars(keywords)
+                numbers = pending[key]
+            numbers.append(value)
+            if len(numbers) >= FOLD_AT:
+                self._fold_early(key)
+
+    def _scalars(self, pending: Mapping[str, list[float]], values: Mapping[str, Any]) -> None:
+        """Several at once: all of them, or none."""
+        for key, value in values.items():
+            if type(value) is not float or key not in pending:
+                values = self._ready(pending, values)
+                break
+        for key, number in values.items():
+            numbers = pending[key]
             numbers.append(number)
             if len(numbers) >= FOLD_AT:
                 self._fold_early(key)
 
-    def _check_numbers(self, values: Mapping[str, Any]) -> None:
-        for key, value in values.items():
-            if type(value) is not float:
-                self._number(key, value)
+    def _ready(self, pending: Mapping[str, list[float]], values: Mapping[str, Any]) -> Mapping[str, float]:
+        """What is left to append after a look at every value and key; device tensors are recorded here."""
+        ready = {key: self._one(key, value) for key, value in values.items()}
+        self._open_scalars([key for key in ready if key not in pending])
+        on_devices = {key: value for key, value in ready.items() if type(value) is not float}
+        if not on_devices:
+            return ready
+        self._scalar_mapping(on_devices)
+        return {key: value for key, value in ready.items() if key not in on_devices}
 
-    def _number(self, key: str, value: Any) -> float:
-        try:
-            return fold.number(value)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise RecordError(f"{self._key(key)}: expected one number, got {_summary(value)}") from error
-
-    def _new_scalar(self, key: str) -> list[float]:
+    def _open_scalars(self, names: Iterable[str]) -> None:
+        """Find where to append the numbers of these, so that nobody has to look at the keys again."""
         scope = self._scope.get()
-        entry = self._entry(self._key(key), SCALAR)
-        scope.scalars[key] = entry.pending
-        return entry.pending
+        paths = {name: self._key(name) for name in names}
+        self._claim(paths.values(), SCALAR)
+        for name, path in paths.items():
+            scope.scalars[name] = self._entries[path].pending
 
     def _fold_early(self, key: str) -> None:
         with self._lock:
             self._entries[self._key(key)].fold()
 
-    def _scalar_mapping(self, values: Mapping[str, Any], *, weight: float = 1.0) -> None:
-        _check_weight("scalar", weight)
-        numbers = {self._key(key): self._number(key, value) for key, value in values.items()}
-        self._add_all(SCALAR, {key: _weighted(value, weight) for key, value in numbers.items()})
+    def _scalar_mapping(self, values: Mapping[str, Any], *, weight: Any = 1.0) -> None:
+        share = _weight("scalar", weight)
+        self._add_all(SCALAR, self._observed(_given("scalar", values, {}), share))
 
     def weighted_mean(self, key: str, value: Any, weight: Any) -> None:
-        """One value that counts ``weight`` times: leaves as the weighted average. Zero weight records nothing."""
-        number, share = self._number(key, value), self._number(f"{key} (weight)", weight)
-        _check_weight(self._key(key), share)
-        self._add_all(WEIGHTED_AVG, {self._key(key): _weighted(number, share)})
+        """One value that counts ``weight`` times: leaves as the weighted average. Zero weight records nothing.
+
+        Raises `RecordError` if the value is no number, or the weight no finite number >= 0. (A weight on a device is
+        not waited for: a wrong one makes the average NaN.)
+        """
+        share = _weight(self._key(key), weight)
+        self._add_all(WEIGHTED_AVG, self._observed({key: value}, share))
 
     def gauge(self, values: Mapping[str, Any] | None = None, /, *, ranks: str = "mean", **keywords: Any) -> None:
         """The last value of each key; over ranks the ``mean`` of those that have one, or ``sum, min, max, writer``."""
         if ranks not in GAUGES:
-            raise RecordError(f'gauge: ranks: expected one of {", ".join(GAUGES)}, got "{ranks}"')
-        given = {**(values or {}), **keywords}
-        numbers = {self._key(key): self._number(key, value) for key, value in given.items()}
-        self._add_all(GAUGES[ranks], {key: _weighted(value, 1.0) for key, value in numbers.items()})
+            raise RecordError(f"gauge: ranks: expected one of {', '.join(GAUGES)}, got {ranks!r}")
+        self._add_all(GAUGES[ranks], self._observed(_given("gauge", values, keywords), 1.0))
 
     def count(self, values: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
         """Add to counters. The flat dict has what was added since the last export; Prometheus and OTLP the total.
 
-        Raises `RecordError` for a negative or non-finite amount.
+        Raises `RecordError` for a negative or non-finite amount. (An amount on a device is not waited for: what is
+        negative or not finite adds nothing.)
         """
-        given = {**(values or {}), **keywords}
-        numbers = {self._key(key): self._number(key, value) for key, value in given.items()}
-        for key, amount in numbers.items():
-            if not 0 <= amount < float("inf"):
-                raise RecordError(f"{key}: a counter only grows: expected a finite number >= 0, got {amount}")
-        self._add_all(COUNTER, {key: Moments(total=amount) for key, amount in numbers.items()})
+        given = _given("count", values, keywords)
+        self._add_all(COUNTER, self._observed({key: self._amount(key, value) for key, value in given.items()}, 1.0))
+
+    def _amount(self, key: str, value: Any) -> Any:
+        amount = self._one(key, value)
+        if type(amount) is not float:
+            return fold.at_least_zero(amount)
+        if not 0 <= amount < float("inf"):
+            raise RecordError(f"{self._key(key)}: a counter only grows: expected a finite number >= 0, got {amount}")
+        return amount
+
+    def _one(self, key: str, value: Any) -> Any:
+        """One float, or a tensor on a device that holds one number: that is not waited for."""
+        try:
+            return fold.one(value)
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+            raise RecordError(f"{self._key(key)}: expected one number, got {_summary(value)}") from error
+
+    def _observed(self, values: Mapping[str, Any], weight: Any) -> dict[str, _Recorded]:
+        """Each of these once, under its full key, ``weight`` times."""
+        return {self._key(key): fold.weighted(self._one(key, value), weight) for key, value in values.items()}
 
     # --- tensors ----------------------------------------------------------------------------------------------------
 
@@ -159,24 +196,16 @@ class Tracker:
 
         A mask holds in the current scope and those inside it, until it is redefined there or exported.
 
-        Raises `RecordError` if a mask is not boolean, or empty.
+        Raises `RecordError`, and records nothing, if a mask is not boolean, or empty.
         """
-        checked = {name: _as_mask(self._key(name), mask) for name, mask in masks.items()}
-        for name, mask in checked.items():
-            self._entry(self._key(name), SUM)
-            with self._lock:
-                self._fold_values(self._key(name), SUM, mask, None)
-            self._define(self._key(name), _copy(mask))
-
-    def _define(self, path: str, mask: Any) -> None:
-        holder = _Mask(mask)
+        checked = {self._key(name): _as_mask(self._key(name), mask) for name, mask in masks.items()}
+        sums = {path: fold.folded(_as_values(path, mask, None, ""), None) for path, mask in checked.items()}
+        copies = {path: _copy(mask) for path, mask in checked.items()}
+        self._claim(checked, SUM)
         with self._lock:
-            self._masks[path] = holder
-        mine = self._own_masks.get()
-        if path in mine:
-            mine[path].mask = None  # ours, and redefined; another task's of the same name may still be in use
-        alive = {name: held for name, held in mine.items() if held.mask is not None}
-        self._own_masks.set({**alive, path: holder})
+            self._merge(sums)
+            for path, mask in copies.items():
+                self._masks.define(path, mask)
 
     def stat(
         self,
@@ -199,14 +228,7 @@ class Tracker:
         Raises `RecordError`, and records nothing, if a shape or dtype does not fit, the denominator is not defined, or
         a key is of another kind.
         """
-        kind = _tensor_kind(reduce_type)
-        if denominator is not None and mask is not None:
-            raise RecordError("stat: expected a denominator or a mask, got both")
-        chosen = self._find_mask(denominator) if denominator is not None else mask
-        given = {self._key(key): tensor for key, tensor in {**(values or {}), **tensors}.items()}
-        if chosen is not None and denominator is None:
-            chosen = _as_mask(f"stat({', '.join(given)}): mask", chosen, empty_is_wrong=False)
-        self._fold_all(given, kind, chosen, denominator or "the mask")
+        self._fold_all("stat", _given("stat", values, tensors), _tensor_kind(reduce_type), denominator, mask)
 
     def distribution(
         self,
@@ -219,49 +241,36 @@ class Tracker:
     ) -> None:
         """Record how values are spread: ``k/avg k/min k/max k/p50 k/p90 k/p99``, and a histogram.
 
-        Takes what `stat` takes. A device tensor is copied to the host here (its buckets are counted there).
+        Takes what `stat` takes, and raises what it raises.
         """
-        chosen = self._find_mask(denominator) if denominator is not None else mask
-        given = {self._key(key): _on_host(tensor) for key, tensor in {**(values or {}), **tensors}.items()}
-        if chosen is not None:
-            chosen = _as_mask(f"distribution({', '.join(given)}): mask", _on_host(chosen), empty_is_wrong=False)
-        self._fold_all(given, HISTOGRAM, chosen, denominator or "the mask")
+        self._fold_all("distribution", _given("distribution", values, tensors), HISTOGRAM, denominator, mask)
 
-    def _find_mask(self, name: str) -> Any:
-        """The mask of this name in the current scope, then outwards; this task's or thread's own first."""
-        mine = self._own_masks.get()
-        path = self._scope.get().path
-        for table in (mine, self._masks):
-            for where in _outwards(path):
-                held = table.get(f"{where}/{name}" if where else name)
-                if held is not None and held.mask is not None:
-                    return held.mask
-        defined = sorted(key for key, held in self._masks.items() if held.mask is not None)
-        raise RecordError(
-            f'stat: denominator "{name}" is not defined in the scope "{path}" or outside it; '
-            f"call denominator({name}=mask) first; defined: {', '.join(defined) or 'none'}"
+    def _fold_all(
+        self, what: str, given: Mapping[str, Any], kind: Kind, denominator: str | None, mask: Any | None
+    ) -> None:
+        """All or nothing: everything is checked and folded by itself before anything is merged."""
+        tensors = {self._key(key): tensor for key, tensor in given.items()}
+        if denominator is not None:
+            if mask is not None:
+                raise RecordError(f"{what}({', '.join(tensors)}): expected a denominator or a mask, got both")
+            mask = self._find_mask(what, denominator)
+        elif mask is not None:
+            mask = _as_mask(f"{what}({', '.join(tensors)}): mask", mask, empty_is_wrong=False)
+        ready = {key: _as_values(key, tensor, mask, denominator or "the mask") for key, tensor in tensors.items()}
+        views = _MaskViews(mask)
+        self._add_all(
+            kind, {key: fold.folded(values, views.beside(values), kind.bucketed) for key, values in ready.items()}
         )
 
-    def _fold_all(self, tensors: Mapping[str, Any], kind: Kind, mask: Any | None, mask_name: str) -> None:
-        """All or nothing: everything is checked before anything is folded."""
-        ready = {key: _as_values(key, tensor, mask, mask_name) for key, tensor in tensors.items()}
-        for key in ready:
-            self._entry(key, kind)
-        mask_here = _MaskViews(mask)
-        with self._lock:
-            for key, tensor in ready.items():
-                self._fold_values(key, kind, tensor, mask_here.beside(tensor))
-
-    def _fold_values(self, key: str, kind: Kind, values: Any, mask: Any | None) -> None:
-        entry = self._entries[key]
-        if fold.on_device(values):
-            entry.fold_on_device(values, mask)
-            return
-        array = fold.as_array(values)
-        if mask is not None and not mask.all():
-            array = array[mask]
-        moments = fold.moments_of_array(array)
-        entry.add(moments, _buckets(array, moments) if kind.bucketed else None)
+    def _find_mask(self, what: str, name: str) -> Any:
+        scope = self._scope.get().path
+        mask = self._masks.find(scope, name)
+        if mask is None:
+            raise RecordError(
+                f'{what}: denominator "{name}" is not defined in the scope "{scope}" or outside it; '
+                f"call denominator({name}=mask) first; defined: {', '.join(self._masks.paths()) or 'none'}"
+            )
+        return mask
 
     # --- timings ----------------------------------------------------------------------------------------------------
 
@@ -279,16 +288,18 @@ class Tracker:
         return _Timing(self._recorder, numbers, key)
 
     def _new_timing(self, key: str) -> list[float]:
-        entry = self._entry(self._timing_key(key), TIMING)
-        self._timings[key] = entry.pending
-        return entry.pending
+        if not isinstance(key, str) or not key.strip("/"):
+            raise RecordError(f"record_timing: expected a non-empty string, got {key!r}")
+        pending = self._entry(self._timing_key(key), TIMING).pending
+        self._timings[key] = pending
+        return pending
 
     def _fold_timing(self, key: str) -> None:
         with self._lock:
             self._entries[self._timing_key(key)].fold()
 
     def _timing_key(self, key: str) -> str:
-        return f"{self.name}/timeperf/{key}" if self.name else f"timeperf/{key}"
+        return f"{self.name}/timeperf/{key.strip('/')}" if self.name else f"timeperf/{key.strip('/')}"
 
     def timing_appender(self, key: str, kind: Kind) -> Callable[[int], None]:
         """A function that records one duration (ns) under this key, for clocks that time for themselves."""
@@ -305,54 +316,53 @@ class Tracker:
 
     # --- taking what was recorded -------------------------------------------------------------------------------------
 
-    def take(self) -> dict[str, State]:
+    def take(self) -> Taken:
         """Remove and return everything recorded so far, by key, in the order in which keys first appeared.
 
-        The caller now owns these states. If it fails to use them, `put_back` loses nothing.
+        The caller now owns these states. If it used them, it says so (`exported`); else `put_back` loses nothing.
         """
-        with self._lock:
-            self._read_devices()
-            for held in self._masks.values():
-                held.mask = None
-            self._masks.clear()
-            return {key: state for key, entry in self._entries.items() if (state := entry.take()) is not None}
+        taken = self.cut()
+        try:
+            read([taken])
+        except BaseException:
+            self.put_back(taken)
+            raise
+        return taken
 
-    def put_back(self, states: Mapping[str, State]) -> None:
-        """Merge what was taken into what was recorded since: the export failed."""
+    def cut(self) -> Taken:
+        """As `take`, but what lies on devices is still there: see `rltel.record.entries.read`."""
         with self._lock:
-            for key, state in states.items():
-                self._entry(key, state.kind).merge_older(state)
+            parts = {key: part for key, entry in self._entries.items() if (part := entry.cut()) is not None}
+            return Taken(parts, self._masks.live())
 
-    def absorb(self, states: Mapping[str, State], source: str) -> None:
-        """Merge another process's states into the next export. A gauge replaces what the same ``source`` sent before.
+    def put_back(self, taken: Taken) -> None:
+        """Merge what was taken into what was recorded since: the export failed, or was only a look."""
+        with self._lock:
+            for key, part in taken.parts.items():
+                self._entries[key].put_back(part)
+
+    def exported(self, taken: Taken) -> None:
+        """What was taken has arrived: the denominators that were live then are no longer."""
+        with self._lock:
+            self._masks.drop(taken.masks)
+
+    def absorb(self, states: Mapping[str, State], sent: Sent) -> None:
+        """Merge another process's states into the next export. A gauge replaces what the same worker sent before.
 
         Raises `RecordError`, and merges nothing, if a key is of another kind here.
         """
-        for key, state in states.items():
-            self._entry(key, state.kind)
+        self._claim_all({key: state.kind for key, state in states.items()})
         with self._lock:
             for key, state in states.items():
-                self._entries[key].merge_other(state, source)
+                self._entries[key].add_other(state, sent)
 
     def reset(self) -> None:
         """Forget everything recorded (a forked child must not report its parent's numbers). Keys keep their kinds."""
         self._lock = threading.RLock()
-        self._masks.clear()
+        self._kinds.after_fork()
+        self._masks.drop(self._masks.live())
         for entry in self._entries.values():
             entry.reset()
-
-    def _read_devices(self) -> None:
-        """One packed copy per device."""
-        waiting = [entry for entry in self._entries.values() if entry.on_devices]
-        by_device: dict[Any, list[tuple[_Entry, Any]]] = {}
-        for entry in waiting:
-            for device, moments in entry.on_devices.items():
-                by_device.setdefault(device, []).extend((entry, row) for row in moments.packed())
-            entry.on_devices = {}
-        for rows in by_device.values():
-            for (entry, _), numbers in zip(rows, fold.copy_to_host([row for _, row in rows]), strict=True):
-                entry.state.add(fold.unpacked(numbers))
-                entry.recorded = True
 
     # --- keys -------------------------------------------------------------------------------------------------------
 
@@ -362,86 +372,38 @@ class Tracker:
         path = self._scope.get().path
         return f"{path}/{key.strip('/')}" if path else key.strip("/")
 
-    def _entry(self, key: str, kind: Kind) -> "_Entry":
-        entry = self._entries.get(key)
-        if entry is None:
-            with self._lock:
-                entry = self._entries.setdefault(key, _Entry(kind))
-        if entry.state.kind is not kind:
-            raise RecordError(
-                f"{key}: recorded as {entry.state.kind.name} before, and now as {kind.name}; use another key"
-            )
-        return entry
+    def _entry(self, key: str, kind: Kind) -> Entry:
+        self._claim([key], kind)
+        return self._entries[key]
 
-    def _add_all(self, kind: Kind, recorded: Mapping[str, Moments | None]) -> None:
-        for key in recorded:
-            self._entry(key, kind)
+    def _claim(self, keys: Collection[str], kind: Kind) -> None:
+        """Make these keys metrics of this kind: all of them, or (raising `RecordError`) none."""
+        for key in keys:
+            entry = self._entries.get(key)
+            if entry is None or entry.state.kind is not kind:
+                self._claim_all(dict.fromkeys(keys, kind))
+                return
+
+    def _claim_all(self, kinds: Mapping[str, Kind]) -> None:
+        self._kinds.claim(kinds)
         with self._lock:
-            for key, moments in recorded.items():
-                if moments is not None:
-                    self._entries[key].add(moments)
+            for key, kind in kinds.items():
+                if key not in self._entries:
+                    self._entries[key] = Entry(kind)
 
+    def _add_all(self, kind: Kind, recorded: Mapping[str, _Recorded]) -> None:
+        self._claim(recorded, kind)
+        with self._lock:
+            self._merge(recorded)
 
-class _Entry:
-    """One key's state, the numbers that wait to be folded into it, and its moments on devices."""
-
-    __slots__ = ("elsewhere", "on_devices", "pending", "recorded", "state")
-
-    def __init__(self, kind: Kind) -> None:
-        self.state = State(kind)
-        self.pending: list[float] = []
-        self.on_devices: dict[Any, fold.DeviceMoments] = {}
-        self.elsewhere: dict[str, State] = {}  # gauges of other processes, the last of each
-        self.recorded = False
-
-    def reset(self) -> None:
-        self.state = State(self.state.kind)
-        self.pending.clear()
-        self.on_devices, self.elsewhere, self.recorded = {}, {}, False
-
-    def add(self, moments: Moments, buckets: Mapping[int, float] | None = None) -> None:
-        if self.state.kind.replaces:
-            self.state.replace(moments)
-        else:
-            self.state.add(moments, buckets)
-        self.recorded = True
-
-    def fold(self) -> None:
-        """Fold pending numbers. Others may append meanwhile: what is counted is cut off in two atomic steps."""
-        count = len(self.pending)
-        if not count:
-            return
-        numbers = self.pending[:count]
-        del self.pending[:count]
-        timed = self.state.kind.bucketed
-        moments = fold.moments_of_numbers(numbers, _NANOSECOND if timed else 1.0)
-        self.add(moments, _count_few(numbers) if timed else None)
-
-    def fold_on_device(self, values: Any, mask: Any | None) -> None:
-        self.on_devices.setdefault(values.device, fold.DeviceMoments()).fold(values, mask)
-        self.recorded = True
-
-    def take(self) -> State | None:
-        self.fold()
-        for state in self.elsewhere.values():
-            self.state.add(state.moments)
-            self.recorded = True
-        self.elsewhere = {}
-        if not self.recorded:
-            return None
-        taken, self.state = self.state, State(self.state.kind)
-        self.recorded = False
-        return taken
-
-    def merge_older(self, older: State) -> None:
-        if not (older.kind.replaces and self.recorded):  # a newer last value stays
-            self.add(Moments(*older.moments), older.buckets)
-
-    def merge_other(self, state: State, source: str) -> None:
-        if state.kind.replaces:
-            self.elsewhere[source] = state
-        else:
-            self.add(Moments(*state.moments), state.buckets)
+    def _merge(self, recorded: Mapping[str, _Recorded]) -> None:
+        for key, found in recorded.items():
+            if isinstance(found, Moments):
+                self._entries[key].add(found)
+            elif isinstance(found, fold.Folded):
+                self._entries[key].add(found.moments, found.buckets)
+            elif found is not None:
+                self._entries[key].add_on_device(found)
 
 
 class _Scope:
@@ -506,18 +468,6 @@ class _Timing:
             self._buffer.records.append(end)
 
 
-class _Mask:
-    """A live denominator. Its mask is dropped when it is exported or redefined."""
-
-    __slots__ = ("mask",)
-
-    def __init__(self, mask: Any) -> None:
-        self.mask = mask
-
-
-_NO_MASKS: Mapping[str, _Mask] = MappingProxyType({})
-
-
 class _MaskViews:
     """One mask as each tensor needs it: on its device, or as a NumPy array; converted once a call."""
 
@@ -526,25 +476,32 @@ class _MaskViews:
         self._views: dict[Any, Any] = {}
 
     def beside(self, values: Any) -> Any | None:
+        """The mask for these values; None where it masks nothing out and the host can tell."""
         if self._mask is None:
             return None
-        device = values.device if fold.on_device(values) else None
+        device = None if isinstance(values, np.ndarray) else values.device
         if device not in self._views:
-            self._views[device] = fold.mask_on(device, self._mask)
+            view = fold.mask_on(device, self._mask)
+            self._views[device] = None if device is None and view.all() else view
         return self._views[device]
 
 
 def _tensor_kind(reduce_type: Any) -> Kind:
     """A kind from ``"avg"``, ``"AVG"`` or an enum with such a name (AReaL's ReduceType)."""
-    name = str(getattr(reduce_type, "name", reduce_type)).lower()
-    if name not in _TENSOR_KINDS:
-        raise RecordError(f"stat: reduce_type: expected one of {', '.join(_TENSOR_KINDS)}, got {reduce_type!r}")
-    return AVG_MIN_MAX if name == "avg_min_max" else KINDS[name]
+    kind = _TENSOR_KINDS.get(reduce_type) if type(reduce_type) is str else None
+    if kind is None:
+        kind = _TENSOR_KINDS.get(str(getattr(reduce_type, "name", reduce_type)).lower())
+    if kind is None:
+        raise RecordError(f"stat: reduce_type: expected one of {', '.join(_TENSOR_KINDS)}, got {_summary(reduce_type)}")
+    return kind
 
 
 def _as_mask(what: str, mask: Any, *, empty_is_wrong: bool = True) -> Any:
     """A boolean mask as a tensor or NumPy array."""
-    given = mask if fold.is_tensor(mask) else np.asarray(mask)
+    try:
+        given = mask if fold.is_tensor(mask) else np.asarray(mask)
+    except (TypeError, ValueError) as error:
+        raise RecordError(f"{what}: expected a bool mask, got {_summary(mask)}") from error
     if str(given.dtype).rpartition(".")[2] != "bool":
         raise RecordError(f"{what}: expected a bool mask, got dtype {given.dtype} of shape {tuple(given.shape)}")
     if empty_is_wrong and 0 in tuple(given.shape):
@@ -553,9 +510,9 @@ def _as_mask(what: str, mask: Any, *, empty_is_wrong: bool = True) -> Any:
 
 
 def _as_values(key: str, values: Any, mask: Any | None, mask_name: str) -> Any:
-    """Values as a tensor or NumPy array, checked against the mask."""
+    """Values as a NumPy array, or as a tensor where they lie on a device, checked against the mask."""
     try:
-        given = values if fold.on_device(values) else fold.as_array(values)
+        given = fold.real_tensor(values) if fold.on_device(values) else fold.as_array(values)
     except (TypeError, ValueError) as error:
         raise RecordError(
             f"{key}: expected a tensor, array or sequence of real numbers, got {_summary(values)}"
@@ -572,45 +529,24 @@ def _copy(mask: Any) -> Any:
     return mask.detach().clone() if fold.is_tensor(mask) else mask.copy()
 
 
-def _on_host(values: Any) -> Any:
-    return values.detach().cpu() if fold.on_device(values) else values
+def _given(what: str, values: Any, keywords: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What was given, by key as given."""
+    if values is None:
+        return keywords
+    if not isinstance(values, Mapping):
+        raise RecordError(f"{what}: expected a mapping of keys to values, or keywords, got {_summary(values)}")
+    return {**values, **keywords} if keywords else values
 
 
-def _buckets(array: fold.Array, moments: Moments) -> dict[int, float]:
-    finite = array[np.isfinite(array)] if moments.nonfinite else array
-    return count_buckets(finite.astype(np.float64).ravel())
-
-
-def _count_few(durations_ns: Iterable[float]) -> dict[int, float]:
-    counts: dict[int, float] = {}
-    for duration in durations_ns:
-        index = bucket_of(duration * _NANOSECOND)
-        counts[index] = counts.get(index, 0.0) + 1.0
-    return counts
-
-
-def _weighted(value: float, weight: float) -> Moments | None:
-    """One value that counts ``weight`` times. A zero weight is no observation, whatever the value."""
-    if not weight:
-        return None
-    if math.isfinite(value):
-        return Moments(value * weight, weight, value, value)
-    if math.isnan(value):
-        return Moments(nan=weight)
-    return Moments(positive_infinity=weight) if value > 0 else Moments(negative_infinity=weight)
-
-
-def _check_weight(what: str, weight: float) -> None:
-    if not 0 <= weight < float("inf"):
-        raise RecordError(f"{what}: weight: expected a finite number >= 0, got {weight}")
-
-
-def _outwards(path: str) -> Iterable[str]:
-    """A scope's path, its parent's, and so on to the root."""
-    while path:
-        yield path
-        path = path.rpartition("/")[0]
-    yield ""
+def _weight(what: str, weight: Any) -> Any:
+    """A weight as a float, checked; or as it is, if that lies on a device."""
+    try:
+        share = fold.one(weight)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise RecordError(f"{what}: weight: expected one number, got {_summary(weight)}") from error
+    if type(share) is float and not 0 <= share < float("inf"):
+        raise RecordError(f"{what}: weight: expected a finite number >= 0, got {share}")
+    return share
 
 
 def _summary(value: Any) -> str:

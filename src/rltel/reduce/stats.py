@@ -30,7 +30,8 @@ class Stats(dict[str, float]):
             return self._snapshot
         kept = {key: metric for key, metric in self._snapshot.items() if not self._touched(key, changed, gone)}
         rest = Snapshot(kept).flat()
-        return Snapshot({**kept, **Snapshot.of_numbers({k: v for k, v in self.items() if k not in rest})})
+        by_hand = numbers_of({key: value for key, value in self.items() if key not in rest})
+        return Snapshot({**kept, **Snapshot.of_numbers(by_hand)})
 
     def _touched(self, key: str, changed: Mapping[str, float], gone: set[str]) -> bool:
         names = [f"{key}{value.suffix}" for value in self._snapshot.values_of(key)]
@@ -39,15 +40,32 @@ class Stats(dict[str, float]):
     def update(self, *others: Any, **numbers: Any) -> None:
         """As dict.update; the snapshots of other `Stats` come along."""
         for other in (*others, numbers):
-            theirs = other.snapshot if isinstance(other, Stats) else snapshot_of(dict(other))
-            self._snapshot = Snapshot({**self.snapshot, **theirs})
-            super().update(theirs.flat())
+            if isinstance(other, Stats):
+                theirs = other.snapshot
+                self._snapshot = Snapshot({**self.snapshot, **theirs})
+                super().update(theirs.flat())
+            else:
+                super().update(numbers_of(dict(other)))
+
+    def copy(self) -> "Stats":
+        """A copy, with its snapshot."""
+        copied = Stats.__new__(Stats)
+        copied._snapshot = self._snapshot
+        dict.update(copied, self)
+        return copied
 
     def __or__(self, other: Any) -> "Stats":  # type: ignore[override]  # narrower: what a Stats joins is a Stats
         if not isinstance(other, Mapping):
             return NotImplemented
-        joined = Stats(self.snapshot)
+        joined = self.copy()
         joined.update(other)
+        return joined
+
+    def __ror__(self, other: Any) -> "Stats":  # type: ignore[override]  # as __or__
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        joined = Stats()
+        joined.update(other, self)
         return joined
 
     def __ior__(self, other: Any) -> "Stats":  # type: ignore[override]  # as __or__
@@ -80,7 +98,7 @@ def numbers_of(values: Mapping[str, Any]) -> dict[str, float]:
         else:
             try:
                 numbers[key] = fold.number(value)
-            except (TypeError, ValueError, RuntimeError):
+            except (TypeError, ValueError, RuntimeError, OverflowError):
                 wrong.append(f"{key}: expected one number, got {type(value).__name__}")
     if wrong:
         raise RecordError("; ".join(wrong))

@@ -4,7 +4,8 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from rltel.record.kinds import State
+from rltel.record.entries import Kinds, Taken, read
+from rltel.record.kinds import Kind
 from rltel.record.recorder import Recorder, timeline
 from rltel.record.tracker import Tracker
 from rltel.reduce.snapshot import Snapshot, merged
@@ -26,6 +27,7 @@ class Trackers:
     def __init__(self, recorder: Recorder = timeline) -> None:
         self._recorder = recorder
         self._lock = threading.Lock()
+        self._kinds = Kinds()
         self._by_name: dict[str, StatsTracker] = {}
         self.default = self.get("")
 
@@ -35,12 +37,16 @@ class Trackers:
         found = self._by_name.get(name)
         if found is None:
             with self._lock:
-                found = self._by_name.setdefault(name, StatsTracker(name, self._recorder))
+                found = self._by_name.setdefault(name, StatsTracker(name, self._recorder, self._kinds))
         return found
 
     def all(self) -> list[StatsTracker]:
         """Every tracker, the default one first."""
         return list(self._by_name.values())
+
+    def claim(self, kinds: Mapping[str, Kind]) -> None:
+        """Make each key a metric of its kind, in whichever tracker: all of them, or (raising `RecordError`) none."""
+        self._kinds.claim(kinds)
 
     def reset(self) -> None:
         """Forget what every tracker recorded (after a fork, in the child)."""
@@ -62,15 +68,18 @@ class Trackers:
 
 @contextmanager
 def _taken(trackers: Iterable[StatsTracker], reset: bool) -> Iterator[Snapshot]:
-    taken: list[tuple[StatsTracker, Mapping[str, State]]] = []
+    taken: list[tuple[StatsTracker, Taken]] = []
     keep = not reset
     try:
-        taken.extend((tracker, tracker.take()) for tracker in trackers)
+        taken.extend((tracker, tracker.cut()) for tracker in trackers)
+        read([states for _, states in taken])
         yield merged(Snapshot.of_states(states, tracker.name) for tracker, states in taken)
     except BaseException:
         keep = True
         raise
     finally:
-        if keep:
-            for tracker, states in taken:
+        for tracker, states in taken:
+            if keep:
                 tracker.put_back(states)
+            else:
+                tracker.exported(states)

@@ -6,18 +6,22 @@ word: it is checked whole before anything of it is merged.
 
 import math
 import threading
+from bisect import bisect_right
 from collections.abc import Mapping
 from itertools import count
+from reprlib import repr as short
 from typing import Any
 
 from rltel.core.context import new_id
 from rltel.core.errors import PayloadError, RecordError
 from rltel.record.buckets import LAYOUT, OVERFLOW
-from rltel.record.kinds import KINDS, Moment, State
+from rltel.record.entries import Sent
+from rltel.record.kinds import COUNTER, KINDS, Kind, Moment, State
 from rltel.reduce.snapshot import Metric, Snapshot
 from rltel.reduce.trackers import Trackers
 
 VERSION = 1
+LARGEST_COUNT = 2.0**53  # above it, adding one changes nothing
 Payload = dict[str, Any]
 
 
@@ -47,7 +51,7 @@ class Receiver:
     def __init__(self, trackers: Trackers) -> None:
         self._trackers = trackers
         self._lock = threading.Lock()
-        self._seen: dict[str, _Numbers] = {}
+        self._seen: dict[tuple[str, str], _Numbers] = {}
 
     def absorb(self, payload: Payload) -> bool:
         """Make a worker's numbers part of this process's next export. False if this payload was absorbed before.
@@ -55,45 +59,64 @@ class Receiver:
         Raises `PayloadError`, and changes nothing, if the payload is broken or a key of it is of another kind here.
         """
         snapshot = read_payload(payload)
-        sender = f"{payload['worker']}/{payload['incarnation']}"
+        sent = Sent(payload["worker"], payload["incarnation"], payload["number"])
         with self._lock:
-            seen = self._seen.setdefault(sender, _Numbers())
-            if payload["number"] in seen:
+            seen = self._seen.get((sent.worker, sent.incarnation)) or _Numbers()
+            if sent.number in seen:
                 return False
-            self._merge(snapshot, sender)
-            seen.add(payload["number"])
+            self._merge(snapshot, sent)
+            seen.add(sent.number)
+            self._seen[sent.worker, sent.incarnation] = seen
         return True
 
-    def _merge(self, snapshot: Snapshot, sender: str) -> None:
+    def _merge(self, snapshot: Snapshot, sent: Sent) -> None:
         by_tracker: dict[str, dict[str, State]] = {}
         for key, metric in snapshot.items():
             by_tracker.setdefault(metric.tracker, {})[key] = metric.state
-        try:
-            for tracker, states in by_tracker.items():
-                self._trackers.get(tracker).absorb(states, sender)
+        try:  # whatever can go wrong does so here, before anything is merged
+            self._trackers.claim({key: metric.state.kind for key, metric in snapshot.items()})
         except RecordError as error:
-            raise PayloadError(f"payload of worker {sender}: {error}") from error
+            raise PayloadError(f"payload of worker {sent.worker}: {error}") from error
+        for tracker, states in by_tracker.items():
+            self._trackers.get(tracker).absorb(states, sent)
 
 
 class _Numbers:
-    """Which numbers have been seen: all below ``_next``, and a few above it that came early."""
+    """Which numbers have been seen, as ranges: as many as there are gaps, where payloads were lost."""
 
     def __init__(self) -> None:
-        self._next = 0
-        self._early: set[int] = set()
+        self._starts: list[int] = []
+        self._ends: list[int] = []  # each exclusive
 
     def __contains__(self, number: int) -> bool:
-        return number < self._next or number in self._early
+        at = bisect_right(self._starts, number) - 1
+        return at >= 0 and number < self._ends[at]
+
+    def __bool__(self) -> bool:
+        return bool(self._starts)
 
     def add(self, number: int) -> None:
-        self._early.add(number)
-        while self._next in self._early:
-            self._early.remove(self._next)
-            self._next += 1
+        """Note a number that was not seen yet."""
+        at = bisect_right(self._starts, number)
+        joins_before = at > 0 and self._ends[at - 1] == number
+        joins_after = at < len(self._starts) and self._starts[at] == number + 1
+        if joins_before and joins_after:
+            self._ends[at - 1] = self._ends.pop(at)
+            del self._starts[at]
+        elif joins_before:
+            self._ends[at - 1] = number + 1
+        elif joins_after:
+            self._starts[at] = number
+        else:
+            self._starts.insert(at, number)
+            self._ends.insert(at, number + 1)
 
 
 def plain_metric(metric: Metric) -> dict[str, Any]:
-    """One metric as plain data: its kind, the moments that it keeps (null for an extreme of nothing), its buckets."""
+    """One metric as plain data: its kind, the moments that it keeps, its buckets.
+
+    Null stands for an extreme of nothing, and for a sum that float64 could not hold.
+    """
     state = metric.state
     plain: dict[str, Any] = {
         "kind": state.kind.name,
@@ -117,62 +140,117 @@ def read_payload(payload: Any) -> Snapshot:
     """
     if not isinstance(payload, Mapping):
         raise PayloadError(f"payload: expected a mapping made by export_payload, got {type(payload).__name__}")
-    if payload.get("rltel") != VERSION or isinstance(payload.get("rltel"), bool):
-        raise PayloadError(f"payload: expected version {VERSION}, got {payload.get('rltel')!r}")
+    if not _is_whole(payload.get("rltel")) or payload["rltel"] != VERSION:
+        raise PayloadError(f"payload: expected version {VERSION}, got {short(payload.get('rltel'))}")
     for name in ("worker", "incarnation"):
         if not isinstance(payload.get(name), str):
-            raise PayloadError(f"payload: {name}: expected a string, got {payload.get(name)!r}")
+            raise PayloadError(f"payload: {name}: expected a string, got {short(payload.get(name))}")
     number = payload.get("number")
-    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-        raise PayloadError(f"payload: number: expected a whole number >= 0, got {number!r}")
+    if number is None or not _is_whole(number) or not 0 <= number < LARGEST_COUNT:
+        raise PayloadError(f"payload: number: expected a whole number >= 0, got {short(number)}")
     if payload.get("buckets") != LAYOUT:
-        raise PayloadError(f'payload: buckets: expected the layout "{LAYOUT}", got {payload.get("buckets")!r}')
+        raise PayloadError(f'payload: buckets: expected the layout "{LAYOUT}", got {short(payload.get("buckets"))}')
     metrics = payload.get("metrics")
     if not isinstance(metrics, Mapping):
         raise PayloadError(f"payload: metrics: expected a mapping, got {type(metrics).__name__}")
     return Snapshot({_checked_key(key): read_metric(key, plain) for key, plain in metrics.items()})
 
 
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _checked_key(key: Any) -> str:
     if not isinstance(key, str) or not key.strip("/"):
-        raise PayloadError(f"payload: key: expected a non-empty string, got {key!r}")
+        raise PayloadError(f"payload: key: expected a non-empty string, got {short(key)}")
     return key
 
 
 def read_metric(key: str, plain: Any) -> Metric:
     """One metric from plain data, checked. Raises `PayloadError`."""
-    kind = KINDS.get(plain.get("kind", "")) if isinstance(plain, Mapping) else None
+    name = plain.get("kind") if isinstance(plain, Mapping) else None
+    kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise PayloadError(f"payload: {key}: expected a metric of a known kind, got {str(plain)[:60]}")
-    given = plain.get("state")
+        raise PayloadError(f"payload: {key}: expected a metric of a known kind, got {short(plain)}")
+    state = State(kind, _read_moments(key, kind, plain.get("state")), _read_buckets(key, plain.get("buckets", ())))
+    _check_agreement(key, state)
+    tracker, reduced = plain.get("tracker", ""), plain.get("reduced", False)
+    if not isinstance(tracker, str) or (tracker and not key.startswith(f"{tracker}/")):
+        raise PayloadError(f"payload: {key}: tracker: expected a name that leads the key, got {short(tracker)}")
+    if not isinstance(reduced, bool):
+        raise PayloadError(f"payload: {key}: reduced: expected true or false, got {short(reduced)}")
+    return Metric(state, tracker, reduced)
+
+
+def _read_moments(key: str, kind: Kind, given: Any) -> list[float]:
     if not isinstance(given, (list, tuple)) or len(given) != len(kind.keeps):
-        raise PayloadError(f"payload: {key}: state: expected {len(kind.keeps)} numbers, got {str(given)[:60]}")
-    state = State(kind)
+        raise PayloadError(f"payload: {key}: state: expected {len(kind.keeps)} numbers, got {short(given)}")
+    moments = State(kind).moments
     for moment, value in zip(kind.keeps, given, strict=True):
-        state.moments[moment.position] = moment.identity if value is None else _moment(key, moment, value)
-    state.buckets = _read_buckets(key, plain.get("buckets", ()))
-    return Metric(state, str(plain.get("tracker", "")), bool(plain.get("reduced", False)))
+        moments[moment.position] = _moment(key, moment, value)
+    return moments
 
 
 def _moment(key: str, moment: Moment, value: Any) -> float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
-        raise PayloadError(f"payload: {key}: {moment.name.lower()}: expected a finite number or null, got {value!r}")
+    if value is None and moment in (Moment.MIN, Moment.MAX):
+        return moment.identity
+    if value is None and moment is Moment.SUM:
+        return math.nan  # it was too large: that stays visible
+    number = _finite(value)
+    if number is None:
+        raise PayloadError(f"payload: {key}: {moment.name.lower()}: expected a finite number, got {short(value)}")
     counts = moment not in (Moment.SUM, Moment.MIN, Moment.MAX)
-    if counts and value < 0:
-        raise PayloadError(f"payload: {key}: {moment.name.lower()}: expected a count >= 0, got {value!r}")
-    return float(value)
+    if counts and not 0 <= number <= LARGEST_COUNT:
+        raise PayloadError(f"payload: {key}: {moment.name.lower()}: expected a count >= 0, got {short(value)}")
+    return number
+
+
+def _finite(value: Any) -> float | None:
+    """A finite number as a float, else None."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _read_buckets(key: str, pairs: Any) -> dict[int, float]:
     buckets: dict[int, float] = {}
     try:
-        for index, number in pairs:
-            good = isinstance(index, int) and abs(index) <= OVERFLOW and math.isfinite(number) and number >= 0
-            if not good:
+        for index, given in pairs:
+            number = _finite(given)
+            if not _is_whole(index) or abs(index) > OVERFLOW or index in buckets:
                 raise ValueError
-            buckets[index] = float(number)
+            if number is None or not 0 <= number <= LARGEST_COUNT:
+                raise ValueError
+            buckets[index] = number
     except (TypeError, ValueError):
         raise PayloadError(
-            f"payload: {key}: buckets: expected pairs of an index within {OVERFLOW} and a count"
+            f"payload: {key}: buckets: expected pairs of an index within {OVERFLOW}, each once, and a count"
         ) from None
     return buckets
+
+
+def _check_agreement(key: str, state: State) -> None:
+    """What the parts of one state say about each other."""
+    kind, (total, count, low, high, *_) = state.kind, state.moments
+    some = count > 0
+    wrong = None
+    if state.buckets and not kind.bucketed:
+        wrong = f"buckets: expected none for a {kind.name}"
+    elif kind.bucketed and sum(state.buckets.values()) != count:
+        wrong = f"buckets: expected as many values as count says, {count}"
+    elif Moment.COUNT in kind.keeps and not some and total:
+        wrong = f"sum: expected 0 where nothing was counted, got {total}"
+    elif Moment.COUNT in kind.keeps and Moment.MIN in kind.keeps and some is math.isinf(low):
+        wrong = "min: expected a number exactly where something was counted"
+    elif Moment.COUNT in kind.keeps and Moment.MAX in kind.keeps and some is math.isinf(high):
+        wrong = "max: expected a number exactly where something was counted"
+    elif Moment.MIN in kind.keeps and Moment.MAX in kind.keeps and some and low > high:
+        wrong = f"min: expected at most max, {high}, got {low}"
+    elif kind is COUNTER and not total >= 0:
+        wrong = f"sum: a counter only grows, got {total}"
+    if wrong:
+        raise PayloadError(f"payload: {key}: {wrong}")

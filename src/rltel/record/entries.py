@@ -1,0 +1,209 @@
+"""What a tracker holds for each key, and what is taken from it for an export.
+
+Taking has two steps, so that nobody who records waits for a device: `Entry.cut` removes what is there, under the
+tracker's lock; `read` then copies what lies on devices to the host, without it. What was cut can be put back.
+"""
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from rltel.core.errors import RecordError
+from rltel.record import fold
+from rltel.record.buckets import bucket_of
+from rltel.record.kinds import GAUGE_WRITER, Kind, Moments, State
+from rltel.record.masks import Mask
+
+NANOSECOND = 1e-9
+
+
+class Kinds:
+    """Which kind each key is of. All trackers of a process share one: their keys meet in one export."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_key: dict[str, Kind] = {}
+
+    def claim(self, kinds: Mapping[str, Kind]) -> None:
+        """Make each key a metric of its kind: all of them, or (raising `RecordError`) none."""
+        with self._lock:
+            for key, kind in kinds.items():
+                had = self._by_key.get(key)
+                if had is None:
+                    _check_text(key)
+                elif had is not kind:
+                    raise RecordError(f"{key}: recorded as {had.name} before, and now as {kind.name}; use another key")
+            self._by_key.update(kinds)
+
+    def after_fork(self) -> None:
+        """In the child: the thread that held the lock is not there to release it."""
+        self._lock = threading.Lock()
+
+
+def _check_text(key: str) -> None:
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise RecordError(f"key: expected text that can be written as UTF-8, got {key!r}") from None
+
+
+class Sent(NamedTuple):
+    """Where another process's states come from."""
+
+    worker: str
+    incarnation: str = ""
+    number: int = 0
+
+
+class _Elsewhere(NamedTuple):
+    """The last value of another process's gauge."""
+
+    sent: Sent
+    state: State
+
+
+class Entry:
+    """One key's state, the numbers that wait to be folded into it, and its moments on devices."""
+
+    __slots__ = ("elsewhere", "on_devices", "pending", "recorded", "state")
+
+    def __init__(self, kind: Kind) -> None:
+        self.state = State(kind)
+        self.pending: list[float] = []
+        self.on_devices: dict[Any, fold.DeviceMoments] = {}
+        self.elsewhere: dict[str, _Elsewhere] = {}  # gauges of other processes, the last of each worker
+        self.recorded = False
+
+    def reset(self) -> None:
+        """Forget what was recorded. The list of pending numbers stays the same one: others append to it."""
+        self.pending.clear()
+        self._clear()
+
+    def _clear(self) -> None:
+        self.state = State(self.state.kind)
+        self.on_devices, self.elsewhere, self.recorded = {}, {}, False
+
+    def add(self, moments: Moments, buckets: Mapping[int, float] | None = None) -> None:
+        """Add what was recorded, or let it replace what was (gauges)."""
+        if self.state.kind.replaces:
+            self.on_devices = {}
+            self.state.replace(moments)
+        else:
+            self.state.add(moments, buckets)
+        self.recorded = True
+
+    def add_on_device(self, moments: fold.DeviceMoments) -> None:
+        """As `add`, of moments that lie on a device."""
+        device = moments.device
+        if self.state.kind.replaces:
+            self.on_devices = {device: moments}
+        elif device in self.on_devices:
+            self.on_devices[device].merge(moments)
+        else:
+            self.on_devices[device] = moments
+        self.recorded = True
+
+    def add_other(self, state: State, sent: Sent) -> None:
+        """Add another process's state. Its gauge replaces what the same worker sent before, not what it sent after."""
+        if not state.kind.replaces:
+            self.add(Moments(*state.moments), state.buckets)
+            return
+        had = self.elsewhere.get(sent.worker)
+        overtaken = had is not None and had.sent.incarnation == sent.incarnation and had.sent.number > sent.number
+        if not overtaken:
+            self.elsewhere[sent.worker] = _Elsewhere(sent, state)
+
+    def fold(self) -> None:
+        """Fold pending numbers. Others may append meanwhile: what is counted is cut off in two atomic steps."""
+        count = len(self.pending)
+        if not count:
+            return
+        numbers = self.pending[:count]
+        del self.pending[:count]
+        timed = self.state.kind.bucketed
+        moments = fold.moments_of_numbers(numbers, NANOSECOND if timed else 1.0)
+        self.add(moments, _count_few(numbers) if timed else None)
+
+    def cut(self) -> "Part | None":
+        """Remove and return everything; None if there is nothing."""
+        self.fold()
+        if not (self.recorded or self.elsewhere):
+            return None
+        part = Part(self.state, self.recorded, self.on_devices, self.elsewhere)
+        self._clear()
+        return part
+
+    def put_back(self, part: "Part") -> None:
+        """Add what was cut to what was recorded since. A newer last value stays (gauges)."""
+        if not (self.state.kind.replaces and self.recorded):
+            for moments in part.on_devices.values():
+                self.add_on_device(moments)
+            if part.recorded:
+                self.state.add(part.state.moments, part.state.buckets)
+                self.recorded = True
+        self.elsewhere = {**part.elsewhere, **self.elsewhere}
+
+
+@dataclass(slots=True)
+class Part:
+    """What was cut from one entry."""
+
+    state: State
+    recorded: bool
+    on_devices: dict[Any, fold.DeviceMoments]
+    elsewhere: dict[str, _Elsewhere]
+
+    def read(self, found: fold.Folded) -> None:
+        """Take over what lay on a device."""
+        if self.state.kind.replaces:
+            self.state.replace(found.moments)
+        else:
+            self.state.add(found.moments, found.buckets)
+
+    def merged(self) -> State:
+        """This process's state with the others'. Where the writer's value counts, that is its own, if it has one."""
+        kind = self.state.kind
+        if not self.elsewhere or (kind is GAUGE_WRITER and self.recorded):
+            return self.state
+        state = State(kind, self.state.moments)
+        for other in self.elsewhere.values():
+            state.add(other.state.moments)
+        return state
+
+
+class Taken(dict[str, State]):
+    """What a tracker's `cut` removed: states by key (once `read`), and what it takes to put it back."""
+
+    def __init__(self, parts: Mapping[str, Part], masks: Iterable[Mask]) -> None:
+        super().__init__()
+        self.parts = parts
+        self.masks = tuple(masks)
+
+
+def read(taken: Iterable[Taken]) -> None:
+    """Fill in the states, with what lies on devices: one packed copy per device for all of them.
+
+    Raises what the device raises; everything can still be put back then.
+    """
+    each = list(taken)
+    waiting: dict[Any, list[tuple[Part, Any]]] = {}
+    for part in (part for one in each for part in one.parts.values()):
+        for device, moments in part.on_devices.items():
+            waiting.setdefault(device, []).extend((part, row) for row in moments.packed())
+    copies = {device: fold.copy_to_host([row for _, row in rows]) for device, rows in waiting.items() if rows}
+    for device, copied in copies.items():
+        for (part, _), row in zip(waiting[device], copied, strict=True):
+            part.read(fold.unpacked(row))
+    for one in each:
+        for key, part in one.parts.items():
+            part.on_devices = {}
+            one[key] = part.merged()
+
+
+def _count_few(durations_ns: Iterable[float]) -> dict[int, float]:
+    counts: dict[int, float] = {}
+    for duration in durations_ns:
+        index = bucket_of(duration * NANOSECOND)
+        counts[index] = counts.get(index, 0.0) + 1.0
+    return counts

@@ -1,0 +1,194 @@
+"""Reduction over the ranks of a ``torch.distributed`` group: exact, in at most three collectives.
+
+1. A fixed-size agreement: do all ranks know the same keys, has one a new one, can each export?
+2. One sum of everything that is added.
+3. One maximum of all extremes (minima travel negated).
+
+Only when some rank has a new key do ranks tell each other theirs (one more collective), and remember the union. The
+cost does not depend on how often that key comes back, and hardly on the number of keys.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rltel.core.errors import ReductionError
+from rltel.reduce.layout import Layout, Ranks, columns_of, extremes_of
+from rltel.record.kinds import KINDS
+from rltel.reduce.snapshot import Metric, Snapshot
+
+Take = Callable[[], Snapshot]
+
+
+class RankReducer:
+    """Reduces snapshots over groups, and remembers what each group has agreed on."""
+
+    def __init__(self) -> None:
+        self._layouts: dict[Ranks, Layout] = {}
+
+    def reduce(
+        self,
+        take: Take,
+        group: Any,
+        *,
+        key_sync_group: Any = None,
+        own_groups: Mapping[str, Any] | None = None,
+        is_writer: bool | None = None,
+    ) -> Snapshot:
+        """What all ranks of the group have, merged; the same on every rank.
+
+        Args:
+            take: gives this rank's snapshot. If it raises, all ranks raise, naming this one.
+            group: the process group to reduce over. Every rank of it must call this, also one that recorded nothing.
+            key_sync_group: a larger group (data and context parallel, say) whose ranks all reduce over groups of the
+                same keys: keys are agreed on over it.
+            own_groups: keys that are reduced over a group of their own.
+            is_writer: whether this rank's value counts for gauges that merge by ``writer`` (None: the group's first).
+
+        Raises `ReductionError` or `RecordError` on every rank alike if one cannot export or kinds conflict, and what
+        the group raises if a peer dies.
+        """
+        groups = dict(own_groups or {})
+        failure: Exception | None = None
+        snapshot = Snapshot()
+        try:
+            snapshot = take()
+        except Exception as error:  # all ranks must hear of it before this one may leave
+            failure = error
+        main = _Group(group, is_writer)
+        elsewhere = {key: _ranks_of(groups[key]) for key in snapshot if key in groups}
+        elsewhere = {key: ranks for key, ranks in elsewhere.items() if ranks != main.ranks}
+        metrics = self._reduce(snapshot, main, _Group(key_sync_group or group, is_writer), elsewhere, failure)
+        known = {_ranks_of(each): each for each in groups.values()}
+        for ranks in self._layouts[_agreed_over(key_sync_group or group)].groups():
+            if main.global_rank in ranks:
+                metrics.update(self._reduce_own(snapshot, ranks, known, elsewhere, is_writer))
+        return Snapshot(dict(sorted(metrics.items())))  # the same order on every rank
+
+    def _reduce_own(
+        self,
+        snapshot: Snapshot,
+        ranks: Ranks,
+        known: Mapping[Ranks, Any],
+        elsewhere: Mapping[str, Ranks],
+        is_writer: bool | None,
+    ) -> dict[str, Metric]:
+        group = known.get(ranks)
+        if group is None:
+            raise ReductionError(
+                f"another rank recorded with reduce_group={list(ranks)}, and this one, which is in it, never gave that group"
+            )
+        mine = Snapshot({key: metric for key, metric in snapshot.items() if elsewhere.get(key) == ranks})
+        member = _Group(group, is_writer)
+        return self._reduce(mine, member, member, {}, None)
+
+    def _reduce(
+        self,
+        snapshot: Snapshot,
+        group: "_Group",
+        sync: "_Group",
+        elsewhere: Mapping[str, Ranks],
+        failure: Exception | None,
+    ) -> dict[str, Metric]:
+        layout = self._agree(snapshot, sync, elsewhere, failure)
+        sums, maxima = layout.pack(snapshot, group.is_writer)
+        reduced_sums = group.all_reduce(sums, "SUM")
+        reduced_maxima = group.all_reduce(maxima, "MAX")
+        return layout.unpack(reduced_sums, reduced_maxima)
+
+    def _agree(
+        self, snapshot: Snapshot, sync: "_Group", elsewhere: Mapping[str, Ranks], failure: Exception | None
+    ) -> Layout:
+        """The layout that all ranks share, after telling each other what is new."""
+        layout = self._layouts.get(sync.ranks, Layout())
+        mine = columns_of(snapshot, elsewhere)
+        new = layout.missing(mine)
+        failing = sync.rank + 1 if failure is not None else 0
+        highest, negated_lowest, any_new, any_failing = sync.agree(layout.signature, bool(new), failing)
+        if any_failing:
+            reasons = sync.gather(None if failure is None else f"{type(failure).__name__}: {failure}")
+            raise ReductionError(_failures(reasons)) from failure
+        same = highest == -negated_lowest
+        if any_new or not same:
+            told = sync.gather(new if same else [*layout.columns.values(), *mine])
+            layout = (layout if same else Layout()).joined(told)
+        self._layouts[sync.ranks] = layout
+        return layout
+
+
+def ranks_with_extremes(layout: Layout, by_rank: list[list[float]]) -> dict[str, tuple[int, ...]]:
+    """For each key, the rank in the group that holds each of its extremes, in the order of the second vector."""
+    holders: dict[str, tuple[int, ...]] = {}
+    at = 0
+    for column in layout.columns.values():
+        if column.ranks:
+            continue
+        width = len(extremes_of(KINDS[column.kind]))
+        holders[column.key] = tuple(
+            max(range(len(by_rank)), key=lambda rank, i=i: by_rank[rank][i])  # type: ignore[misc]  # lambda's default
+            for i in range(at, at + width)
+        )
+        at += width
+    return holders
+
+
+class _Group:
+    """A process group as this module needs it: plain lists in and out, through the device that its backend wants."""
+
+    def __init__(self, group: Any, is_writer: bool | None) -> None:
+        self._dist: Any = _distributed()
+        self._group = group
+        self.ranks = _ranks_of(group)
+        self.rank: int = self._dist.get_rank(group)
+        self.global_rank: int = self._dist.get_rank()
+        self.is_writer = self.rank == 0 if is_writer is None else is_writer
+        self._device = _device_of(self._dist.get_backend(group))
+
+    def agree(self, signature: int, has_new: bool, failing: int) -> tuple[int, int, int, int]:
+        """The agreement, of four integers: highest and negated lowest signature, anything new, anybody failing."""
+        torch = sys.modules["torch"]
+        told = torch.tensor([signature, -signature, int(has_new), failing], dtype=torch.int64, device=self._device)
+        self._dist.all_reduce(told, op=self._dist.ReduceOp.MAX, group=self._group)
+        highest, negated_lowest, any_new, any_failing = told.tolist()
+        return highest, negated_lowest, any_new, any_failing
+
+    def all_reduce(self, values: list[float], op: str) -> list[float]:
+        """One collective over a vector of float64; none if it is empty (it then is on every rank)."""
+        if not values:
+            return []
+        torch = sys.modules["torch"]
+        vector = torch.tensor(values, dtype=torch.float64, device=self._device)
+        self._dist.all_reduce(vector, op=getattr(self._dist.ReduceOp, op), group=self._group)
+        reduced: list[float] = vector.tolist()
+        return reduced
+
+    def gather(self, told: Any) -> list[Any]:
+        """What each rank tells, in the order of ranks."""
+        everything: list[Any] = [None] * len(self.ranks)
+        self._dist.all_gather_object(everything, told, group=self._group)
+        return everything
+
+
+def _distributed() -> Any:
+    dist = sys.modules.get("torch.distributed")
+    if dist is None or not dist.is_initialized():
+        raise ReductionError("reduce_group: expected a group of an initialised torch.distributed")
+    return dist
+
+
+def _ranks_of(group: Any) -> Ranks:
+    return tuple(_distributed().get_process_group_ranks(group))
+
+
+_agreed_over = _ranks_of
+
+
+def _device_of(backend: str) -> Any:
+    """Where a collective's buffers must lie."""
+    torch = sys.modules["torch"]
+    return torch.device("cuda", torch.cuda.current_device()) if "nccl" in backend else torch.device("cpu")
+
+
+def _failures(reasons: list[str | None]) -> str:
+    told = [f"rank {rank} of the group cannot export: {reason}" for rank, reason in enumerate(reasons) if reason]
+    return "; ".join(told) + " (nothing was reset on any rank)"

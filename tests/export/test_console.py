@@ -1,0 +1,123 @@
+"""A plain line per interval."""
+
+import io
+import re
+from typing import Any
+
+from export.making import FakeClock, commit, recorded, run_python
+from rltel.export.commit import Commit
+from rltel.export.console import ConsoleSink
+from rltel.names.catalogue import Catalogue, Entry
+
+SECOND = 1_000_000_000
+
+
+class Console:
+    """A sink with its stream and its clock."""
+
+    def __init__(self, interval_s: float = 10.0, entries: Catalogue | None = None) -> None:
+        self.stream = io.StringIO()
+        self.clock = FakeClock()
+        self.sink = ConsoleSink(self.stream, interval_s, self.clock.monotonic_ns, entries)
+
+    def write(self, made: Commit, after_s: float = 0.0) -> None:
+        self.clock.now += int(after_s * SECOND)
+        self.sink.write(made, [])
+
+    @property
+    def lines(self) -> list[str]:
+        return self.stream.getvalue().splitlines()
+
+
+class TestIntervals:
+    def test_a_line_when_the_interval_is_over(self) -> None:
+        console = Console()
+        for step in range(1, 31):
+            console.write(commit({"x": 1.0}, step=step), after_s=1.0)
+        assert [line.split(" | ")[0] for line in console.lines] == ["step 10", "step 20", "step 30"]
+
+    def test_the_last_commit_is_printed_at_the_end(self) -> None:
+        console = Console()
+        console.write(commit({"x": 1.0}, step=3))
+        console.sink.flush()
+        assert console.lines == []
+        console.sink.close()
+        assert console.lines == ["step 3 | x 1"]
+
+    def test_but_not_twice(self) -> None:
+        console = Console()
+        console.write(commit({"x": 1.0}), after_s=10)
+        console.sink.close()
+        assert len(console.lines) == 1
+
+    def test_nothing_committed_is_nothing_printed(self) -> None:
+        console = Console()
+        console.sink.close()
+        assert console.lines == []
+
+
+class TestLine:
+    def test_headlines_of_the_catalogue(self) -> None:
+        console = Console()
+        numbers: dict[str, float] = {
+            "other": 9.0,
+            "Perf/total_fps": 12345.6,
+            "Train/mean_reward": -1.5,
+            "Loss/actor": 0.25,
+        }
+        console.write(commit(numbers, step=7, env_steps=700), after_s=10)
+        assert console.lines == ["step 7 | env steps 700 | steps/s 1.235e+04 | reward -1.5 | actor 0.25"]
+
+    def test_an_average_is_a_headline_too(self) -> None:
+        console = Console()
+        console.write(commit(recorded(lambda trackers: trackers.default.stat({"Loss/actor": [1.0, 2.0]}))), after_s=10)
+        assert console.lines == ["step 1 | actor 1.5"]
+
+    def test_without_any_the_first_few_keys(self) -> None:
+        console = Console()
+        console.write(commit({f"k{number}": float(number) for number in range(20)}), after_s=10)
+        assert console.lines == ["step 1 | k0 0 | k1 1 | k2 2 | k3 3 | k4 4 | k5 5"]
+
+    def test_the_catalogue_may_be_injected(self) -> None:
+        entries = Catalogue((Entry("mine", "rl.mine", "", "gauge", "Mine.", headline="MINE"),))
+        console = Console(entries=entries)
+        console.write(commit({"mine": 1.0, "Loss/actor": 2.0}), after_s=10)
+        assert console.lines == ["step 1 | MINE 1"]
+
+    def test_iterations_per_second_of_each_axis(self) -> None:
+        """wandb#10628: the steps of two axes have nothing to do with each other."""
+        console = Console()
+        for step in (10, 30):
+            console.write(commit({"x": 1.0}, step=step), after_s=10)
+            console.write(commit({"x": 1.0}, step=8000 + step, axis="rollout"), after_s=10)
+        assert console.lines == [
+            "step 10 | x 1",
+            "rollout step 8010 | x 1",
+            "step 30 | 1.0 it/s | x 1",
+            "rollout step 8030 | 1.0 it/s | x 1",
+        ]
+
+    def test_what_is_not_finite_is_shown(self) -> None:
+        console = Console()
+        console.write(commit({"x": float("nan")}), after_s=10)
+        assert console.lines == ["step 1 | x nan | x/nonfinite 1"]
+
+
+TRAINING = """
+import sys, time
+import rltel
+rltel.init({"console": {"enabled": True, "interval_s": 0.05}, "run": {"dir": sys.argv[1]}})
+for step in range(10):
+    rltel.log({"Loss/actor": 0.5}, step=step)
+    time.sleep(0.03)
+"""
+
+
+def test_trinity_rft_167_a_redirected_log_has_plain_lines_and_no_ansi(tmp_path: Any) -> None:
+    ran = run_python(TRAINING, tmp_path / "run", FORCE_COLOR="1", TERM="xterm-256color")
+    assert ran.returncode == 0, ran.stderr
+    lines = ran.stdout.splitlines()
+    assert 2 <= len(lines) <= 10
+    assert all(re.fullmatch(r"step \d+( \| [\d.]+ it/s)? \| actor 0\.5", line) for line in lines), lines
+    assert lines[-1].startswith("step 9 "), "the last step is there"
+    assert not re.search(r"[\x00-\x09\x0b-\x1f]", ran.stdout + ran.stderr), "no escape codes, no carriage returns"

@@ -1,0 +1,160 @@
+"""Names by rule: valid whatever the key, and never one series for two keys."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rltel.names.catalogue import Catalogue, Entry
+from rltel.names.otel import Namer
+from rltel.names.prometheus import label_name, prometheus_name
+
+VALID_OTEL = re.compile(r"[A-Za-z][A-Za-z0-9_.\-/]{0,254}")
+VALID_PROMETHEUS = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+VALID_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+
+PARTS = st.sampled_from(["a", "b", "A", "a_b", "b_c", "c", "@", "%", "a.b", "ä", "total", "1", "", "numerator"])
+LIKE_PATHS = st.lists(PARTS, min_size=1, max_size=4).map("/".join)
+LIKE_THE_CATALOGUE = st.sampled_from(
+    ["Loss/a", "Loss/A", "Perf/learner_learning_ms", "Perf/learning_time", "timeperf/a", "timeperf/a/b", "reward/a"]
+)
+KEYS = (st.text(min_size=1) | LIKE_PATHS | LIKE_THE_CATALOGUE).filter(lambda key: key.strip("/"))
+
+
+def series(namer: Namer, key: str, **how: Any) -> tuple[str, frozenset[tuple[str, str]]]:
+    """What Prometheus tells apart."""
+    name = namer.name(key, **how)
+    labels = frozenset((label_name(attribute), value) for attribute, value in name.attributes.items() if value)
+    return prometheus_name(name.name, name.unit, "counter" if how.get("counter") else "gauge"), labels
+
+
+class TestByRule:
+    @pytest.mark.parametrize(
+        ("key", "name"),
+        [
+            ("ppo_actor/update/loss", "rl.stats.ppo_actor.update.loss"),
+            ("pass@1", "rl.stats.pass_at_1"),
+            ("50%", "rl.stats.50_percent"),
+            ("Actor/KL", "rl.stats.actor.kl"),
+            ("a b--c", "rl.stats.a_b_c"),
+            ("über", "rl.stats._ber"),
+        ],
+    )
+    def test_path_becomes_a_name(self, key: str, name: str) -> None:
+        assert Namer().name(key).name == name
+
+    @pytest.mark.parametrize("key", ["pass@1", "50%", "Actor/KL", "a b", "a__b", "über", "a.b", "x" * 300])
+    def test_what_lost_anything_carries_the_key(self, key: str) -> None:
+        assert Namer().name(key).attributes["rl.key"] == key
+
+    @pytest.mark.parametrize("key", ["loss", "ppo_actor/update/loss", "a_b/c_1"])
+    def test_what_lost_nothing_does_not(self, key: str) -> None:
+        assert Namer().name(key).attributes == {}
+
+    def test_a_name_is_as_the_key_was_first_called(self) -> None:
+        namer = Namer()
+        assert namer.name("a/b_c") is namer.name("a/b_c")
+
+    @given(KEYS)
+    def test_any_key_has_valid_names(self, key: str) -> None:
+        found = Namer().name(key)
+        assert VALID_OTEL.fullmatch(found.name)
+        assert VALID_OTEL.fullmatch(f"{found.name}.distribution"), "the longest name that is made from it"
+        for instrument in ("gauge", "counter", "histogram"):
+            assert VALID_PROMETHEUS.fullmatch(prometheus_name(found.name, found.unit, instrument))
+        assert all(VALID_LABEL.fullmatch(label_name(attribute)) for attribute in found.attributes)
+
+    def test_verl_984_open_telemetry_itself_takes_the_names(self) -> None:
+        """OpenTelemetry raises on `pass@1`; what we call it, it takes."""
+        from opentelemetry.sdk.metrics import MeterProvider
+
+        meter = MeterProvider(shutdown_on_exit=False).get_meter("t")
+        with pytest.raises(Exception, match="pass@1"):
+            meter.create_gauge("pass@1")
+        for key in ("pass@1", "mean@1", "timing(s)/gen", "ünïcode", "x" * 400):
+            meter.create_gauge(Namer().name(key).name)
+
+
+class TestDistinct:
+    @given(st.lists(KEYS, min_size=2, max_size=30, unique=True))
+    def test_two_keys_are_never_one_series(self, keys: list[str]) -> None:
+        namer = Namer()
+        assert len({series(namer, key) for key in keys}) == len(keys)
+
+    @given(st.lists(st.tuples(KEYS, st.booleans()), min_size=2, max_size=30, unique_by=lambda pair: pair[0]))
+    def test_counters_among_them_neither(self, keys: list[tuple[str, bool]]) -> None:
+        namer = Namer()
+        assert len({series(namer, key, counter=counter) for key, counter in keys}) == len(keys)
+
+    def test_open_telemetry_python_3928_keys_that_collide_are_kept_apart(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        namer = Namer()
+        first, second = namer.name("a/b_c"), namer.name("a_b/c")
+        assert prometheus_name(first.name, "", "gauge") == prometheus_name(second.name, "", "gauge")
+        assert (dict(first.attributes), dict(second.attributes)) == ({}, {"rl.key": "a_b/c"})
+        assert namer.collisions == 1
+        assert [record.message for record in caplog.records] == [
+            'key "a_b/c" has the same Prometheus name as "a/b_c" (rl_stats_a_b_c); it carries rl.key'
+        ]
+
+    def test_no_live_series_is_renamed_by_a_later_key(self) -> None:
+        namer = Namer()
+        before = namer.name("a/b_c")
+        namer.name("a_b/c")
+        assert namer.name("a/b_c") == before
+        assert namer.collisions == 1, "said once"
+
+    def test_a_key_does_not_collide_with_itself_in_another_tracker(self) -> None:
+        namer = Namer()
+        assert namer.name("rollout/reward", "") == namer.name("rollout/reward", "rollout")
+        assert namer.collisions == 0
+
+    def test_a_counter_and_one_that_says_total_are_kept_apart(self) -> None:
+        namer = Namer()
+        namer.name("steps", counter=True)
+        assert namer.name("steps/total", counter=True).attributes == {"rl.key": "steps/total"}
+
+    def test_two_keys_of_one_catalogue_name_are_kept_apart(self) -> None:
+        """Both are the learner's phase "learning"."""
+        namer = Namer()
+        namer.name("Perf/learning_time")
+        assert namer.name("Perf/learner_learning_ms").attributes["rl.key"] == "Perf/learner_learning_ms"
+
+
+class TestVerl119And984:
+    """verl#119, #984: `timing(s)/gen` and `mean@1` were refused elsewhere; here one mapping, and the original kept."""
+
+    @pytest.mark.parametrize(
+        ("key", "name"),
+        [
+            ("timing(s)/gen", "rl.stats.timing_s_.gen"),
+            ("mean@1", "rl.stats.mean_at_1"),
+            ("val-core/gsm8k/acc/mean@1", "rl.stats.val_core.gsm8k.acc.mean_at_1"),
+        ],
+    )
+    def test_one_mapping_and_the_original_kept(self, key: str, name: str) -> None:
+        found = Namer().name(key)
+        assert (found.name, found.attributes) == (name, {"rl.key": key})
+
+
+class TestTrackers:
+    def test_a_named_tracker_finds_its_catalogue_entry(self) -> None:
+        found = Namer().name("rollout/timeperf/generate", "rollout")
+        assert (found.name, found.unit) == ("rl.timing.duration", "s")
+        assert found.attributes == {"rl.timing": "generate", "rl.tracker": "rollout"}
+
+    def test_and_is_told_apart_from_the_default_one(self) -> None:
+        namer = Namer()
+        assert series(namer, "timeperf/generate") != series(namer, "rollout/timeperf/generate", tracker="rollout")
+
+    def test_any_other_key_is_named_by_its_whole_path(self) -> None:
+        assert Namer().name("rollout/reward", "rollout").name == "rl.stats.rollout.reward"
+
+
+def test_catalogue_may_be_injected() -> None:
+    entry = Entry("x/{y}", "rl.x", "s", "gauge", "About x.", {"rl.y": "{y}"})
+    found = Namer(Catalogue((entry,))).name("x/1")
+    assert (found.name, found.unit, found.attributes, found.canonical) == ("rl.x", "s", {"rl.y": "1"}, True)
