@@ -357,6 +357,16 @@ class TestTrackersWithDevices:
             "n": 2.0, "x/avg": 3.0, "x/min": 1.0, "x/max": 6.0, "g": 4.0, "h": 5.0, "s": 1.0, "s__count": 1, "y": 2.0,
         }  # fmt: skip
 
+    def test_what_was_read_and_put_back_is_there_once(
+        self, tracker: Tracker, taken: Callable[..., dict[str, float]]
+    ) -> None:
+        tracker.stat(x=torch.tensor([1.0, 2.0]), reduce_type="sum")
+        tracker.scalar(s=torch.tensor(1.0))
+        tracker.gauge(g=torch.tensor(1.0))
+        for _ in range(2):
+            tracker.put_back(tracker.take())
+        assert taken() == {"x": 3.0, "s": 1.0, "s__count": 1, "g": 1.0}
+
     def test_nobody_who_records_waits_for_the_copy(self, tracker: Tracker, monkeypatch: pytest.MonkeyPatch) -> None:
         """The tracker's lock is free while an export waits for the device."""
         copy = fold.copy_to_host

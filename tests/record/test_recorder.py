@@ -229,9 +229,17 @@ class TestThreads:
             assert names(records) == expected
 
     def test_take_leaves_what_comes_meanwhile(self) -> None:
-        buffer = ThreadBuffer([1, 2], 1, "t")
+        class Interrupted(list[Any]):
+            """The thread appends right after another has looked at what is there."""
+
+            def __getitem__(self, index: Any) -> Any:
+                found = super().__getitem__(index)
+                self.append(3)
+                return found
+
+        buffer = ThreadBuffer(Interrupted([1, 2]), 1, "t")
         assert buffer.take() == [1, 2]
-        assert buffer.take() == []
+        assert list(buffer.records) == [3]
 
 
 FORKED = """

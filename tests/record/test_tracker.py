@@ -677,9 +677,9 @@ class TestTaking:
         tracker.denominator(n=[True])
         tracker.absorb({"g": State(GAUGE_MEAN, (1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0))}, Sent("w"))
         tracker.reset()
-        assert taken() == {}
         with pytest.raises(RecordError, match="not defined"):
             tracker.stat(x=[1.0], denominator="n")
+        assert taken() == {}
         with pytest.raises(RecordError, match="recorded as"):
             tracker.scalar(x=1.0)
         tracker.scalar(s=2.0)  # through the cache that the first call filled
@@ -846,6 +846,20 @@ class TestConcurrency:
             "c": threads * 60,
             "x": threads * 60,
         }
+
+    def test_a_number_that_comes_in_the_middle_of_a_fold_is_not_lost(self, tracker: Tracker, taken: Taken) -> None:
+        class Interrupted(list[float]):
+            """Another thread appends right after this one has looked at what is there."""
+
+            def __getitem__(self, index: Any) -> Any:
+                found = super().__getitem__(index)
+                self.append(7.0)
+                return found
+
+        tracker.scalar(x=1.0)
+        tracker._entries["x"].pending = Interrupted([1.0, 1.0])
+        assert taken() == {"x": 1.0, "x__count": 2}
+        assert taken() == {"x": 7.0, "x__count": 1}
 
     def test_no_number_is_lost_while_exports_fail(self, tracker: Tracker, taken: Taken) -> None:
         done = threading.Event()

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rltel.core.errors import ReductionError
-from rltel.reduce.layout import Layout, Ranks, columns_of, extremes_of
 from rltel.record.kinds import KINDS
+from rltel.reduce.layout import Layout, Ranks, columns_of, extremes_of
 from rltel.reduce.snapshot import Metric, Snapshot
 
 Take = Callable[[], Snapshot]
@@ -76,7 +76,7 @@ class RankReducer:
         group = known.get(ranks)
         if group is None:
             raise ReductionError(
-                f"another rank recorded with reduce_group={list(ranks)}, and this one, which is in it, never gave that group"
+                f"another rank recorded with reduce_group={list(ranks)}; this one is in it, and never gave that group"
             )
         mine = Snapshot({key: metric for key, metric in snapshot.items() if elsewhere.get(key) == ranks})
         member = _Group(group, is_writer)
