@@ -130,9 +130,8 @@ def measure(benches: list[Bench]) -> None:
     base = statistics.median(times[benches[-1][0]])
     for name, seen in times.items():
         median = statistics.median(seen)
-        print(
-            f"  {name:42} {median * 1e6:9.3f} us  {median / base:7.3f}x  (min {min(seen) * 1e6:.3f}, max {max(seen) * 1e6:.3f})"
-        )
+        spread = f"(min {min(seen) * 1e6:.3f}, max {max(seen) * 1e6:.3f})"
+        print(f"  {name:42} {median * 1e6:9.3f} us  {median / base:7.3f}x  {spread}")
     print(f"  {'':42} ratios to: {benches[-1][0]}\n")
 
 

@@ -87,28 +87,29 @@ class Telemetry:
         if identity.run_dir is not None:
             with contextlib.ExitStack() as undo:
                 undo.push(self._close_last)
-                self._build(identity.run_dir, list(sinks))
+                self._build(identity.run_dir, list(sinks), undo)
                 undo.pop_all()
 
     # --- building ---------------------------------------------------------------------------------------------------
 
-    def _build(self, run_dir: Path, extra: list[Sink]) -> None:
-        config = self.config
+    def _build(self, run_dir: Path, extra: list[Sink], undo: contextlib.ExitStack) -> None:
+        """Everything that can fail first; threads, which cannot be undone, last."""
         self._open_jsonl(run_dir)
-        local = [(sink, self._destination(sink.name)) for sink in (*self._local_sinks(run_dir), *extra)]
-        remote = [self._remote(sink) for sink in self._remote_sinks()]
         drain = self._open_trace(run_dir)
-        for sink, _ in local:
-            self._places.append(f"{sink.name} {sink.describe()}")
-        for worker in remote:
-            self._places.append(f"{worker.sink.name} {worker.sink.describe()}")
+        local: list[Sink] = []
+        for sink in (*self._local_sinks(run_dir), *extra):
+            undo.callback(sink.close)
+            local.append(sink)
+        remote = list(self._remote_sinks())
+        self._places.extend(f"{sink.name} {sink.describe()}" for sink in (*local, *remote))
         self._pipeline = Pipeline(
-            local,
-            remote,
+            [(sink, self._destination(sink.name)) for sink in local],
+            [self._remote(sink) for sink in remote],
             Namer(),
             drain=drain,
-            flush_interval_s=config.trace.flush_interval_s,
-            log_interval=config.run.log_interval,
+            flush_interval_s=self.config.trace.flush_interval_s,
+            log_interval=self.config.run.log_interval,
+            queue_bytes=int(self.config.pipeline.queue_mb * 1e6),
         )
         self._destinations.append(self._pipeline.account)
 
@@ -235,9 +236,11 @@ class Telemetry:
     def _commit(
         self, snapshot: Snapshot, step: int, env_steps: int | None, epoch: int | None, epoch_step: int | None, axis: str
     ) -> None:
-        if self._pipeline is None or self._closed:
+        if self._pipeline is None:
             return
         with self._lock:
+            if self._closed:
+                return
             number = self._commits
             self._commits += 1
             commit = Commit(
@@ -250,6 +253,11 @@ class Telemetry:
     def flush(self, timeout_s: float = 5.0) -> bool:
         """Wait until every commit so far has reached its destinations; False if the time runs out first."""
         return self._pipeline is None or self._pipeline.flush(timeout_s)
+
+    def abandon(self) -> None:
+        """In a forked child: do nothing from here on. Threads, files and sockets are the parent's."""
+        self._lock = threading.Lock()
+        self._closed = True
 
     def shutdown(self, *, linger: bool = True) -> None:
         """Bring everything home, within ``pipeline.shutdown_timeout_s`` (and ``prometheus.linger_s``, if `linger`).
@@ -408,6 +416,8 @@ class Process:
 
     def forget(self) -> None:
         """In a forked child: start empty. The parent's files, threads and numbers are not ours."""
+        if self.telemetry is not None:
+            self.telemetry.abandon()
         self.telemetry = None
         self._asked = None
         self._claim = None
@@ -415,6 +425,9 @@ class Process:
         self.lost_commits = 0
         self.trackers.reset()
         self.sender = Sender()
+        self.receiver = Receiver(
+            self.trackers
+        )  # the lock of the old one may have been held by a thread that is not here
         atexit.unregister(self._at_exit)
 
 

@@ -585,6 +585,7 @@ TEXTS = [
     ("otlp.protocol", "grpc", "grpc"),
     ("trace.ranks", "all", "all"),
     ("trace.ranks", "0", [0]),
+    ("trace.ranks", "3-3", [3]),
     ("trace.ranks", "0,2-4, 7", [0, 2, 3, 4, 7]),
     ("trace.steps", "10,20", [10, 20]),
     ("trace.steps", "10-20", [10, 20]),

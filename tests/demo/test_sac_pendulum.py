@@ -92,6 +92,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
             OTLP_ENABLED=1,
             OTLP_ENDPOINT=receiver.grpc_endpoint,
             OTLP_PROTOCOL="grpc",
+            PIPELINE_SHUTDOWN_TIMEOUT_S=20,  # so that nothing is dropped, however busy the machine
         )
         server.wait_for("rl_environment_reward_mean", timeout=60)
         exposition = http_get(f"http://{target}/metrics").decode()
@@ -345,6 +346,7 @@ def test_otlp_over_http_brings_the_same(tmp_path: Path) -> None:
             PROMETHEUS_ENABLED=0,
             OTLP_ENABLED=1,
             OTLP_ENDPOINT=receiver.http_endpoint,
+            PIPELINE_SHUTDOWN_TIMEOUT_S=20,  # so that nothing is dropped, however busy the machine
         )
         lines = [line for line in rltel.read_jsonl(run_dir_of(tmp_path)) if "Loss/critic" in line.values]
         receiver.wait_for(lambda: len(losses(receiver)) == len(lines), "every commit's loss")
