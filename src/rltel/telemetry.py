@@ -159,7 +159,7 @@ class Telemetry:
             from rltel.export.resource import resource_of
 
             exporter, address = metric_exporter(config.otlp, self._environ)
-            resource = resource_of(self.identity, config.run)
+            resource = resource_of(self.identity, config.run, self._environ)
             yield OtlpSink(exporter, resource, self._clock.realtime_ns(), address, config.otlp.timeout_s)
 
     def _remote(self, sink: Sink) -> RemoteWorker:
@@ -328,7 +328,7 @@ class Process:
         self._environ: MutableMapping[str, str] = os.environ if environ is None else environ
         self._asked: Any = None
         self._claim: Claim | None = None
-        self._published: list[str] = []
+        self._published: dict[str, str | None] = {}
 
     def init(
         self,
@@ -342,7 +342,7 @@ class Process:
         **injected: Any,
     ) -> Telemetry:
         """See `rltel.init`."""
-        outside = {name: value for name, value in self._environ.items() if name not in self._published}
+        outside = self._outside()
         resolved = _resolved(config, outside, run_id, run_dir)
         asked = (resolved, role, rank, world_size)
         if self.telemetry is not None:
@@ -364,8 +364,9 @@ class Process:
         place: tuple[str | None, int | None, int | None],
         injected: Mapping[str, Any],
     ) -> Telemetry:
-        found = find_place(config.run, environ, *place)
-        identity, self._claim = identify(config.run, found, environ, claim=config.anything_on())
+        on = config.anything_on()
+        found = find_place(config.run, environ if on else {}, *place)  # with nothing on, nothing there can be wrong
+        identity, self._claim = identify(config.run, found, environ, claim=on)
         try:
             telemetry = Telemetry(
                 config, identity, trackers=self.trackers, recorder=self.recorder, environ=environ, **injected
@@ -377,13 +378,21 @@ class Process:
         return telemetry
 
     def _publish(self, identity: Identity) -> None:
-        """Children find the run through the environment, unless it is there already."""
+        """Children find the run through the environment."""
         if identity.run_dir is None:
             return
         for name, value in (("RLTEL_RUN_ID", identity.run_id), ("RLTEL_RUN_DIR", str(identity.run_dir))):
-            if name not in self._environ:
-                self._environ[name] = value
-                self._published.append(name)
+            self._published[name] = self._environ.get(name)
+            self._environ[name] = value
+
+    def _outside(self) -> dict[str, str]:
+        """The environment as it was before we put the run into it."""
+        environ = dict(self._environ)
+        for name, before in self._published.items():
+            environ.pop(name, None)
+            if before is not None:
+                environ[name] = before
+        return environ
 
     def _release(self) -> None:
         if self._claim is not None:
@@ -397,9 +406,11 @@ class Process:
             return
         telemetry.shutdown(linger=linger)
         self._release()
-        for name in self._published:
+        for name, before in self._published.items():
             self._environ.pop(name, None)
-        self._published = []
+            if before is not None:
+                self._environ[name] = before
+        self._published = {}
         atexit.unregister(self._at_exit)
 
     def _at_exit(self) -> None:
@@ -421,7 +432,7 @@ class Process:
         self.telemetry = None
         self._asked = None
         self._claim = None
-        self._published = []
+        self._published = {}
         self.lost_commits = 0
         self.trackers.reset()
         self.sender = Sender()

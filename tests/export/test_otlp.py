@@ -2,6 +2,7 @@
 
 import logging
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,7 +37,7 @@ def everything(trackers: Trackers) -> None:
 
 def sink_for(config: OtlpConfig, **environ: str) -> OtlpSink:
     exporter, address = metric_exporter(config, environ)
-    return OtlpSink(exporter, resource_of(identity(), RunConfig(algo="sac", task="ant")), STARTED_NS, address, 5.0)
+    return OtlpSink(exporter, resource_of(identity(), RunConfig(algo="sac", task="ant"), {}), STARTED_NS, address, 5.0)
 
 
 def send(sink: OtlpSink, *commits: Commit) -> None:
@@ -303,14 +304,14 @@ class TestResource:
     def test_the_environment_s_words_are_stronger(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OTEL_SERVICE_NAME", "theirs")
         monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.namespace=ours,rl.role=judge,team=x")
-        found = resource_of(identity(), RunConfig(name="mine")).attributes
+        found = resource_of(identity(), RunConfig(name="mine"), os.environ).attributes
         assert found["service.name"] == "theirs"
         assert (found["service.namespace"], found["rl.role"], found["team"]) == ("ours", "judge", "x")
 
     def test_the_run_s_name_is_the_service_s(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("OTEL_SERVICE_NAME", raising=False)
         monkeypatch.delenv("OTEL_RESOURCE_ATTRIBUTES", raising=False)
-        assert resource_of(identity(), RunConfig(name="mine")).attributes["service.name"] == "mine"
+        assert resource_of(identity(), RunConfig(name="mine"), os.environ).attributes["service.name"] == "mine"
 
     def test_open_telemetry_python_4390_instances_are_told_apart(self) -> None:
         """Forked workers had one service.instance.id; ours are of their places, and stay over restarts."""

@@ -71,6 +71,13 @@ class TestExport:
         trackers.default.stat(x=[2.0], denominator="n", reduce_type="sum")  # defined meanwhile: still live
         assert trackers.export_all() == {"a": 5.0, "a__count": 1, "n": 1.0, "x": 2.0}
 
+    def test_ends_the_denominators(self, trackers: Trackers) -> None:
+        for export in (trackers.export_all, trackers.default.export):
+            trackers.default.denominator(n=[True])
+            export()
+            with pytest.raises(RecordError, match='"n" is not defined'):
+                trackers.default.stat(x=[1.0], denominator="n")
+
     def test_a_look_resets_nothing(self, trackers: Trackers) -> None:
         trackers.default.denominator(n=[True, False])
         trackers.default.stat(x=[1.0, 2.0], denominator="n")

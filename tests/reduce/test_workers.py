@@ -223,6 +223,9 @@ class TestOnce:
             if number not in (3, 5000):
                 remembered.add(number)
         assert len(remembered._starts) == 3
+        remembered.add(5000)
+        remembered.add(3)
+        assert (remembered._starts, remembered._ends) == ([0], [10_000])
 
 
 class TestGauges:
@@ -465,7 +468,7 @@ BROKEN_METRICS: dict[str, Any] = {
     "buckets of a scalar": {"kind": "scalar", "state": SCALAR_STATE, "buckets": [[0, 2.0]]},
     "no buckets of a histogram": {"kind": "histogram", "state": AMM_STATE},
     "buckets of too few": {"kind": "histogram", "state": AMM_STATE, "buckets": [[640, 1.0]]},
-    "buckets twice": {"kind": "histogram", "state": AMM_STATE, "buckets": [[640, 1.0], [640, 1.0]]},
+    "buckets twice": {"kind": "histogram", "state": AMM_STATE, "buckets": [[640, 1.0], [640, 2.0]]},
     "a bucket outside": {"kind": "histogram", "state": AMM_STATE, "buckets": [[1026, 2.0]]},
     "a bucket of a fraction": {"kind": "histogram", "state": AMM_STATE, "buckets": [[640.0, 2.0]]},
     "a bucket of a truth value": {"kind": "histogram", "state": AMM_STATE, "buckets": [[True, 2.0]]},

@@ -1,6 +1,7 @@
 """The OpenTelemetry resource: which process this is, in the words of the conventions."""
 
 import os
+from collections.abc import Mapping
 
 from opentelemetry.sdk.resources import Resource
 
@@ -9,7 +10,7 @@ from rltel.core.identity import Identity
 from rltel.version import VERSION
 
 
-def resource_of(identity: Identity, run: RunConfig) -> Resource:
+def resource_of(identity: Identity, run: RunConfig, environ: Mapping[str, str]) -> Resource:
     """Attributes of this process. ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` are honoured over ours."""
     attributes: dict[str, str | int] = {
         "service.namespace": "rltel",
@@ -23,9 +24,9 @@ def resource_of(identity: Identity, run: RunConfig) -> Resource:
     }
     named = {"rl.algorithm": run.algo, "rl.environment.name": run.task}
     attributes.update({name: value for name, value in named.items() if value})
-    if "OTEL_SERVICE_NAME" not in os.environ and "service.name=" not in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
+    if "OTEL_SERVICE_NAME" not in environ and "service.name=" not in environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
         attributes["service.name"] = run.name or "rl-training"
     from_environment = {
-        part.partition("=")[0].strip() for part in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",")
+        part.partition("=")[0].strip() for part in environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",")
     }
     return Resource.create({name: value for name, value in attributes.items() if name not in from_environment})
