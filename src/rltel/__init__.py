@@ -35,6 +35,7 @@ from rltel.core.errors import (
     PayloadError,
     PhaseError,
     RecordError,
+    ReductionError,
     RltelError,
     TraceError,
 )
@@ -59,7 +60,11 @@ get = process.trackers.get
 scope = _default.scope
 scalar = _default.scalar
 stat = _default.stat
+stat_compact = _default.stat_compact
 denominator = _default.denominator
+disable_scope = _default.disable_scope
+scope_func_wrapper = _default.scope_func_wrapper
+add_reader = process.trackers.add_reader
 distribution = _default.distribution
 weighted_mean = _default.weighted_mean
 gauge = _default.gauge
@@ -99,10 +104,25 @@ def log(values: Mapping[str, Any], *, step: int, axis: str = "train", env_steps:
     process.commit(values, step=step, axis=axis, env_steps=env_steps)
 
 
-def export_all(*, reduce_group: Any = None, reset: bool = True) -> Stats:
-    """Everything that any tracker recorded since the last export, as a flat dict over merged states."""
-    _no_group_yet(reduce_group)
-    return process.trackers.export_all(reset=reset)
+def export_all(
+    reduce_group: Any = None,
+    key_sync_group: Any = None,
+    reset: bool = True,
+    reader: str | None = None,
+    outliers: bool = False,
+) -> Stats:
+    """Everything that any tracker recorded since the last export, as a flat dict over merged states.
+
+    Args:
+        reduce_group: a ``torch.distributed`` group to reduce over; all its ranks must call this, and all get the same.
+        key_sync_group: a larger group over which keys are agreed on.
+        reset: whether what is exported counts as taken.
+        reader: a second consumer, declared by `add_reader`, which has its own pending state.
+        outliers: also say which rank of the group holds each extreme (``k/min_rank``, ``k/max_rank``).
+
+    If it raises (`ReductionError`, on every rank alike, if one cannot export), nothing is reset.
+    """
+    return process.export_all(reduce_group, key_sync_group, reset, reader, outliers)
 
 
 def commit(
@@ -137,10 +157,9 @@ _step_clock = PhaseClock(PhaseSet("step", "learner", "step", "timeperf/step", ()
 @contextmanager
 def step(number: int, *, env_steps: int | None = None, reduce_group: Any = None) -> Iterator[None]:
     """Iteration, export and commit in one. A step that ends with an exception is not committed."""
-    _no_group_yet(reduce_group)
     with _step_clock.iteration(step=number):
         yield
-    commit(step=number, env_steps=env_steps)
+    commit(None if reduce_group is None else export_all(reduce_group), step=number, env_steps=env_steps)
 
 
 def timed(key: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -208,17 +227,13 @@ def shutdown(*, linger: bool = True) -> None:
     process.shutdown(linger=linger)
 
 
-def _no_group_yet(group: Any) -> None:
-    if group is not None:
-        raise RltelError("reduce_group: reduction over ranks is not in this version of rltel")
-
-
 __all__ = [
     "ConfigError", "ConsoleConfig", "IdentityError", "JsonlConfig", "NamesConfig", "OtlpConfig", "PayloadError",
-    "Phase", "PhaseClock", "PhaseError", "PhaseSet", "PipelineConfig", "PrometheusConfig", "RecordError", "RltelError",
-    "RunConfig", "Snapshot", "Stats", "StatsTracker", "SwanlabConfig", "Telemetry", "TelemetryConfig",
-    "TensorBoardConfig", "TerminalConfig", "TraceConfig", "TraceError", "TrackioConfig", "WandbConfig", "__version__",
-    "absorb", "attached", "carry", "collector", "commit", "count", "counter", "denominator", "distribution",
-    "export_all", "export_payload", "flush", "gauge", "get", "init", "inject", "instant", "learner", "log", "new_flow",
-    "read_jsonl", "record_timing", "scalar", "scope", "shutdown", "slice", "stat", "step", "timed", "weighted_mean",
+    "Phase", "PhaseClock", "PhaseError", "PhaseSet", "PipelineConfig", "PrometheusConfig", "RecordError",
+    "ReductionError", "RltelError", "RunConfig", "Snapshot", "Stats", "StatsTracker", "SwanlabConfig", "Telemetry",
+    "TelemetryConfig", "TensorBoardConfig", "TerminalConfig", "TraceConfig", "TraceError", "TrackioConfig",
+    "WandbConfig", "__version__", "absorb", "add_reader", "attached", "carry", "collector", "commit", "count",
+    "counter", "denominator", "disable_scope", "distribution", "export_all", "export_payload", "flush", "gauge",
+    "get", "init", "inject", "instant", "learner", "log", "new_flow", "read_jsonl", "record_timing", "scalar",
+    "scope", "scope_func_wrapper", "shutdown", "slice", "stat", "stat_compact", "step", "timed", "weighted_mean",
 ]  # fmt: skip

@@ -34,7 +34,7 @@ from rltel.export.sink import Destination, Sink
 from rltel.names.otel import Namer
 from rltel.record.recorder import Recorder, timeline
 from rltel.reduce.snapshot import Snapshot
-from rltel.reduce.stats import snapshot_of
+from rltel.reduce.stats import Stats, snapshot_of
 from rltel.reduce.trackers import Trackers
 from rltel.reduce.workers import Receiver, Sender
 
@@ -415,6 +415,13 @@ class Process:
 
     def _at_exit(self) -> None:
         self.shutdown(linger=getattr(sys, "last_type", None) is None)  # no lingering after an exception
+
+    def export_all(
+        self, reduce_group: Any, key_sync_group: Any, reset: bool, reader: str | None, outliers: bool
+    ) -> Stats:
+        """See `rltel.export_all`."""
+        is_writer = self.telemetry.identity.is_writer if self.telemetry and self.telemetry.run_dir else None
+        return self.trackers.export_all(reduce_group, key_sync_group, reset, reader, outliers, is_writer)
 
     def commit(self, stats: Mapping[str, Any] | None = None, **where: Any) -> None:
         """See `rltel.commit`."""

@@ -175,7 +175,7 @@ class TestFailure:
     ) -> None:
         trackers.default.scalar(a=1.0)
         with monkeypatch.context() as patch:
-            patch.setattr(trackers.get("broken"), "cut", lambda: 1 / 0)
+            patch.setattr(trackers.get("broken"), "cut", lambda only=None: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 trackers.export_all()
         assert trackers.export_all() == {"a": 1.0, "a__count": 1}

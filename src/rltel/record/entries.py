@@ -9,13 +9,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from rltel.core.errors import RecordError
 from rltel.record import fold
-from rltel.record.buckets import bucket_of
+from rltel.record.buckets import bucket_of, count_buckets
 from rltel.record.kinds import GAUGE_WRITER, Kind, Moments, State
 from rltel.record.masks import Mask
 
 NANOSECOND = 1e-9
+FEW = 16  # below this many durations plain Python counts buckets faster than NumPy
 
 
 class Kinds:
@@ -121,9 +124,13 @@ class Entry:
             return
         numbers = self.pending[:count]
         del self.pending[:count]
-        timed = self.state.kind.bucketed
-        moments = fold.moments_of_numbers(numbers, NANOSECOND if timed else 1.0)
-        self.add(moments, _count_few(numbers) if timed else None)
+        if not self.state.kind.bucketed:
+            self.add(fold.moments_of_numbers(numbers))
+        elif count <= FEW:
+            self.add(fold.moments_of_numbers(numbers, NANOSECOND), _count_few(numbers))
+        else:
+            seconds = np.asarray(numbers, np.float64) * NANOSECOND
+            self.add(fold.moments_of_array(seconds), count_buckets(seconds))
 
     def cut(self) -> "Part | None":
         """Remove and return everything; None if there is nothing."""

@@ -4,11 +4,14 @@ Scalars and timings are appended to small lists and folded in bulk, off the hot 
 state at once and not kept. Scopes live in ContextVars: asyncio tasks inherit theirs and do not disturb each other.
 """
 
+import functools
+import inspect
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ParamSpec, Self, TypeVar, cast
 
 import numpy as np
 
@@ -29,8 +32,10 @@ from rltel.record.kinds import (
     State,
 )
 from rltel.record.masks import Masks
-from rltel.record.recorder import Recorder, timeline
+from rltel.record.recorder import Recorder, ThreadBuffer, timeline
 
+P = ParamSpec("P")
+R = TypeVar("R")
 FOLD_AT = 4096  # pending numbers of one key that are folded even if nobody exports
 _Recorded = Moments | fold.Folded | fold.DeviceMoments | None
 _TENSOR_KINDS = {name: KINDS[name] for name in ("avg_min_max", "avg", "sum", "min", "max")}
@@ -52,7 +57,8 @@ class Tracker:
         self._masks = Masks(self.name)
         root = self._scope_at(self.name)
         self._scope: ContextVar[_Scope] = ContextVar(f"rltel.scope.{self.name}", default=root)
-        self._timings: dict[str, list[float]] = {}
+        self._timings: dict[str, list[_Timing]] = {}
+        self._own_groups: dict[str, Any] = {}
 
     # --- scopes ---------------------------------------------------------------------------------------------------
 
@@ -65,6 +71,37 @@ class Tracker:
         except KeyError:
             child = self._child_scope(current, path)
         return _Scoped(self, child, path)
+
+    @contextmanager
+    def disable_scope(self) -> Iterator[None]:
+        """Record at the tracker's root inside the ``with``, whatever scopes are around it."""
+        token = self._scope.set(self._scope_at(self.name))
+        try:
+            yield
+        finally:
+            self._scope.reset(token)
+
+    def scope_func_wrapper(self, name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Decorator: every call of the function, also of an ``async`` one, runs in this scope."""
+
+        def decorate(function: Callable[P, R]) -> Callable[P, R]:
+            if inspect.iscoroutinefunction(function):
+
+                @functools.wraps(function)
+                async def scoped_coroutine(*args: P.args, **kwargs: P.kwargs) -> Any:
+                    with self.scope(name):
+                        return await function(*args, **kwargs)
+
+                return cast("Callable[P, R]", scoped_coroutine)
+
+            @functools.wraps(function)
+            def scoped_function(*args: P.args, **kwargs: P.kwargs) -> R:
+                with self.scope(name):
+                    return function(*args, **kwargs)
+
+            return scoped_function
+
+        return decorate
 
     def _child_scope(self, parent: "_Scope", path: str) -> "_Scope":
         if not path:
@@ -142,9 +179,9 @@ class Tracker:
         with self._lock:
             self._entries[self._key(key)].fold()
 
-    def _scalar_mapping(self, values: Mapping[str, Any], *, weight: Any = 1.0) -> None:
+    def _scalar_mapping(self, values: Mapping[str, Any], *, weight: Any = 1.0, reduce_group: Any = None) -> None:
         share = _weight("scalar", weight)
-        self._add_all(SCALAR, self._observed(_given("scalar", values, {}), share))
+        self._add_all(SCALAR, self._observed(_given("scalar", values, {}), share), reduce_group)
 
     def weighted_mean(self, key: str, value: Any, weight: Any) -> None:
         """One value that counts ``weight`` times: leaves as the weighted average. Zero weight records nothing.
@@ -191,7 +228,7 @@ class Tracker:
 
     # --- tensors ----------------------------------------------------------------------------------------------------
 
-    def denominator(self, **masks: Any) -> None:
+    def denominator(self, *, reduce_group: Any = None, **masks: Any) -> None:
         """Name boolean masks that `stat` averages over. Each also leaves as the sum of its true elements.
 
         A mask holds in the current scope and those inside it, until it is redefined there or exported.
@@ -202,6 +239,7 @@ class Tracker:
         sums = {path: fold.folded(_as_values(path, mask, None, ""), None) for path, mask in checked.items()}
         copies = {path: _copy(mask) for path, mask in checked.items()}
         self._claim(checked, SUM)
+        self._reduce_over(reduce_group, checked)
         with self._lock:
             self._merge(sums)
             for path, mask in copies.items():
@@ -215,6 +253,7 @@ class Tracker:
         denominator: str | None = None,
         mask: Any | None = None,
         reduce_type: Any = "avg_min_max",
+        reduce_group: Any = None,
         **tensors: Any,
     ) -> None:
         """Record every element of tensors where a mask is true.
@@ -224,11 +263,17 @@ class Tracker:
             denominator: name of a mask given to `denominator`, looked up in this scope, then outwards.
             mask: a boolean mask given directly, of the same shape. Without either, every element counts.
             reduce_type: ``avg_min_max`` (``k/avg k/min k/max``), ``avg``, ``sum``, ``min`` or ``max`` (``k``).
+            reduce_group: a process group of these keys' own, for an export that reduces over ranks.
 
         Raises `RecordError`, and records nothing, if a shape or dtype does not fit, the denominator is not defined, or
         a key is of another kind.
         """
-        self._fold_all("stat", _given("stat", values, tensors), _tensor_kind(reduce_type), denominator, mask)
+        given = _given("stat", values, tensors)
+        self._fold_all("stat", given, _tensor_kind(reduce_type), denominator, mask, reduce_group)
+
+    def stat_compact(self, mask: Any, reduce_type: Any = "avg_min_max", **tensors: Any) -> None:
+        """AReaL's name for `stat` with a mask given directly. (Here every stat is compact.)"""
+        self.stat(tensors, mask=mask, reduce_type=reduce_type)
 
     def distribution(
         self,
@@ -246,7 +291,13 @@ class Tracker:
         self._fold_all("distribution", _given("distribution", values, tensors), HISTOGRAM, denominator, mask)
 
     def _fold_all(
-        self, what: str, given: Mapping[str, Any], kind: Kind, denominator: str | None, mask: Any | None
+        self,
+        what: str,
+        given: Mapping[str, Any],
+        kind: Kind,
+        denominator: str | None,
+        mask: Any | None,
+        reduce_group: Any = None,
     ) -> None:
         """All or nothing: everything is checked and folded by itself before anything is merged."""
         tensors = {self._key(key): tensor for key, tensor in given.items()}
@@ -258,9 +309,8 @@ class Tracker:
             mask = _as_mask(f"{what}({', '.join(tensors)}): mask", mask, empty_is_wrong=False)
         ready = {key: _as_values(key, tensor, mask, denominator or "the mask") for key, tensor in tensors.items()}
         views = _MaskViews(mask)
-        self._add_all(
-            kind, {key: fold.folded(values, views.beside(values), kind.bucketed) for key, values in ready.items()}
-        )
+        folded = {key: fold.folded(values, views.beside(values), kind.bucketed) for key, values in ready.items()}
+        self._add_all(kind, folded, reduce_group)
 
     def _find_mask(self, what: str, name: str) -> Any:
         scope = self._scope.get().path
@@ -280,23 +330,22 @@ class Tracker:
         Scopes do not count, as in AReaL; a named tracker's name leads.
         """
         try:
-            numbers = self._timings[key]
-        except KeyError:
-            numbers = self._new_timing(key)
-        if len(numbers) >= FOLD_AT:
-            self._fold_timing(key)
-        return _Timing(self._recorder, numbers, key)
+            timing = self._timings[key].pop()
+        except (KeyError, IndexError):
+            return self._new_timing(key)
+        timing.spent = False
+        return timing
 
-    def _new_timing(self, key: str) -> list[float]:
+    def _new_timing(self, key: str) -> "_Timing":
+        """One more, for a key that is timed for the first time, or by several at once."""
         if not isinstance(key, str) or not key.strip("/"):
             raise RecordError(f"record_timing: expected a non-empty string, got {key!r}")
-        pending = self._entry(self._timing_key(key), TIMING).pending
-        self._timings[key] = pending
-        return pending
+        entry = self._entry(self._timing_key(key), TIMING)
+        return _Timing(self, entry, key, self._timings.setdefault(key, []))
 
-    def _fold_timing(self, key: str) -> None:
+    def _fold_timing(self, entry: Entry) -> None:
         with self._lock:
-            self._entries[self._timing_key(key)].fold()
+            entry.fold()
 
     def _timing_key(self, key: str) -> str:
         return f"{self.name}/timeperf/{key.strip('/')}" if self.name else f"timeperf/{key.strip('/')}"
@@ -329,11 +378,20 @@ class Tracker:
             raise
         return taken
 
-    def cut(self) -> Taken:
-        """As `take`, but what lies on devices is still there: see `rltel.record.entries.read`."""
+    def cut(self, only: str | None = None) -> Taken:
+        """As `take`, but what lies on devices is still there: see `rltel.record.entries.read`.
+
+        ``only``: a key, as given in the current scope. Denominators stay live then. Raises KeyError if it is not there.
+        """
         with self._lock:
-            parts = {key: part for key, entry in self._entries.items() if (part := entry.cut()) is not None}
-            return Taken(parts, self._masks.live())
+            if only is None:
+                parts = {key: part for key, entry in self._entries.items() if (part := entry.cut()) is not None}
+                return Taken(parts, self._masks.live())
+            key = self._key(only)
+            part = self._entries[key].cut() if key in self._entries else None
+            if part is None:
+                raise KeyError(key)
+            return Taken({key: part}, ())
 
     def put_back(self, taken: Taken) -> None:
         """Merge what was taken into what was recorded since: the export failed, or was only a look."""
@@ -391,8 +449,18 @@ class Tracker:
                 if key not in self._entries:
                     self._entries[key] = Entry(kind)
 
-    def _add_all(self, kind: Kind, recorded: Mapping[str, _Recorded]) -> None:
+    def _reduce_over(self, group: Any, keys: Iterable[str]) -> None:
+        """These keys have a process group of their own."""
+        if group is not None:
+            self._own_groups.update(dict.fromkeys(keys, group))
+
+    def own_groups(self) -> Mapping[str, Any]:
+        """The keys that were recorded with a process group of their own."""
+        return dict(self._own_groups)
+
+    def _add_all(self, kind: Kind, recorded: Mapping[str, _Recorded], reduce_group: Any = None) -> None:
         self._claim(recorded, kind)
+        self._reduce_over(reduce_group, recorded)
         with self._lock:
             self._merge(recorded)
 
@@ -444,28 +512,42 @@ class _Scoped:
 
 
 class _Timing:
-    """The context manager that `Tracker.record_timing` returns."""
+    """The context manager that `Tracker.record_timing` returns: for one use, then it waits to be handed out again."""
 
-    __slots__ = ("_buffer", "_name", "_numbers", "_recorder", "_start")
+    __slots__ = ("_begin", "_buffer", "_entry", "_name", "_now", "_numbers", "_pool", "_recorder", "_tracker", "spent")
 
-    def __init__(self, recorder: Recorder, numbers: list[float], name: str) -> None:
-        self._recorder = recorder
-        self._numbers = numbers
+    def __init__(self, tracker: Tracker, entry: Entry, name: str, pool: "list[_Timing]") -> None:
+        self._tracker = tracker
+        self._recorder = tracker._recorder
+        self._now = self._recorder.now
+        self._entry = entry
+        self._numbers = entry.pending
         self._name = name
+        self._pool = pool
+        self._buffer: ThreadBuffer | None = None
+        self.spent = False
 
     def __enter__(self) -> Self:
-        recorder = self._recorder
-        self._start = start = recorder.now()
-        self._buffer = recorder.begin((start, self._name, "timing", None, None)) if recorder.on else None
+        if self.spent:
+            raise RecordError(f"record_timing({self._name!r}): used for a second time; call record_timing again")
+        self._begin = begin = self._now()
+        if self._recorder.on:
+            self._buffer = self._recorder.begin((begin, self._name, "timing", None, None))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        end = self._recorder.now()
-        self._numbers.append(end - self._start)
+        end = self._now()
+        numbers = self._numbers
+        numbers.append(end - self._begin)
         if self._buffer is not None:
             self._buffer.records.append(end)
+            self._buffer = None
+        if len(numbers) >= FOLD_AT:
+            self._tracker._fold_timing(self._entry)
+        self.spent = True
+        self._pool.append(self)
 
 
 class _MaskViews:

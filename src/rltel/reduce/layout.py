@@ -5,11 +5,11 @@ maxima, and minima negated. A rank without a key contributes what changes nothin
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rltel.core.errors import RecordError
-from rltel.record.kinds import GAUGE_WRITER, KINDS, Kind, Moment, Op, State
+from rltel.record.kinds import GAUGE_WRITER, KINDS, Moment, Op, State
 from rltel.reduce.snapshot import Metric, Snapshot
 
 BLOCK = 16  # buckets are agreed on by the block, so that a new bucket seldom costs an exchange
@@ -101,6 +101,14 @@ class Layout:
                 metrics[column.key] = Metric(state, column.tracker, reduced=True)
         return metrics
 
+    def extremes(self) -> Iterator[tuple[str, Moment]]:
+        """What the second vector holds, in its order."""
+        for column in self.columns.values():
+            if not column.ranks:
+                for moment in KINDS[column.kind].keeps:
+                    if moment.op is not Op.SUM:
+                        yield column.key, moment
+
     def groups(self) -> list[Ranks]:
         """The groups that some keys have of their own, in one order."""
         return sorted({column.ranks for column in self.columns.values() if column.ranks})
@@ -115,11 +123,6 @@ def columns_of(snapshot: Snapshot, ranks: Mapping[str, Ranks]) -> list[Column]:
         Column(key, metric.state.kind.name, metric.tracker, _blocks(metric.state), ranks.get(key, ()))
         for key, metric in snapshot.items()
     ]
-
-
-def extremes_of(kind: Kind) -> list[Moment]:
-    """The moments of a kind in the second vector, in its order."""
-    return [moment for moment in kind.keeps if moment.op is not Op.SUM]
 
 
 def _joined(known: Column, told: Column, rank: int) -> Column:

@@ -8,14 +8,14 @@ Only when some rank has a new key do ranks tell each other theirs (one more coll
 cost does not depend on how often that key comes back, and hardly on the number of keys.
 """
 
+import math
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from rltel.core.errors import ReductionError
-from rltel.record.kinds import KINDS
-from rltel.reduce.layout import Layout, Ranks, columns_of, extremes_of
-from rltel.reduce.snapshot import Metric, Snapshot
+from rltel.reduce.layout import Layout, Ranks, columns_of
+from rltel.reduce.snapshot import Metric, Snapshot, gauge_of
 
 Take = Callable[[], Snapshot]
 
@@ -34,6 +34,7 @@ class RankReducer:
         key_sync_group: Any = None,
         own_groups: Mapping[str, Any] | None = None,
         is_writer: bool | None = None,
+        outliers: bool = False,
     ) -> Snapshot:
         """What all ranks of the group have, merged; the same on every rank.
 
@@ -44,6 +45,7 @@ class RankReducer:
                 same keys: keys are agreed on over it.
             own_groups: keys that are reduced over a group of their own.
             is_writer: whether this rank's value counts for gauges that merge by ``writer`` (None: the group's first).
+            outliers: also say which rank holds each extreme, by gathering the extremes instead of reducing them.
 
         Raises `ReductionError` or `RecordError` on every rank alike if one cannot export or kinds conflict, and what
         the group raises if a peer dies.
@@ -58,11 +60,12 @@ class RankReducer:
         main = _Group(group, is_writer)
         elsewhere = {key: _ranks_of(groups[key]) for key in snapshot if key in groups}
         elsewhere = {key: ranks for key, ranks in elsewhere.items() if ranks != main.ranks}
-        metrics = self._reduce(snapshot, main, _Group(key_sync_group or group, is_writer), elsewhere, failure)
+        sync = _Group(key_sync_group, is_writer) if key_sync_group is not None else main
+        metrics = self._reduce(snapshot, main, sync, elsewhere, failure, outliers)
         known = {_ranks_of(each): each for each in groups.values()}
-        for ranks in self._layouts[_agreed_over(key_sync_group or group)].groups():
+        for ranks in self._layouts[sync.ranks].groups():
             if main.global_rank in ranks:
-                metrics.update(self._reduce_own(snapshot, ranks, known, elsewhere, is_writer))
+                metrics.update(self._reduce_own(snapshot, ranks, known, elsewhere, is_writer, outliers))
         return Snapshot(dict(sorted(metrics.items())))  # the same order on every rank
 
     def _reduce_own(
@@ -72,6 +75,7 @@ class RankReducer:
         known: Mapping[Ranks, Any],
         elsewhere: Mapping[str, Ranks],
         is_writer: bool | None,
+        outliers: bool,
     ) -> dict[str, Metric]:
         group = known.get(ranks)
         if group is None:
@@ -80,7 +84,7 @@ class RankReducer:
             )
         mine = Snapshot({key: metric for key, metric in snapshot.items() if elsewhere.get(key) == ranks})
         member = _Group(group, is_writer)
-        return self._reduce(mine, member, member, {}, None)
+        return self._reduce(mine, member, member, {}, None, outliers)
 
     def _reduce(
         self,
@@ -89,12 +93,16 @@ class RankReducer:
         sync: "_Group",
         elsewhere: Mapping[str, Ranks],
         failure: Exception | None,
+        outliers: bool,
     ) -> dict[str, Metric]:
         layout = self._agree(snapshot, sync, elsewhere, failure)
         sums, maxima = layout.pack(snapshot, group.is_writer)
         reduced_sums = group.all_reduce(sums, "SUM")
-        reduced_maxima = group.all_reduce(maxima, "MAX")
-        return layout.unpack(reduced_sums, reduced_maxima)
+        if not outliers:
+            return layout.unpack(reduced_sums, group.all_reduce(maxima, "MAX"))
+        by_rank = group.all_gather(maxima)
+        metrics = layout.unpack(reduced_sums, [max(column) for column in zip(*by_rank, strict=True)])
+        return {**metrics, **_holders(layout, metrics, by_rank)}
 
     def _agree(
         self, snapshot: Snapshot, sync: "_Group", elsewhere: Mapping[str, Ranks], failure: Exception | None
@@ -116,19 +124,16 @@ class RankReducer:
         return layout
 
 
-def ranks_with_extremes(layout: Layout, by_rank: list[list[float]]) -> dict[str, tuple[int, ...]]:
-    """For each key, the rank in the group that holds each of its extremes, in the order of the second vector."""
-    holders: dict[str, tuple[int, ...]] = {}
-    at = 0
-    for column in layout.columns.values():
-        if column.ranks:
-            continue
-        width = len(extremes_of(KINDS[column.kind]))
-        holders[column.key] = tuple(
-            max(range(len(by_rank)), key=lambda rank, i=i: by_rank[rank][i])  # type: ignore[misc]  # lambda's default
-            for i in range(at, at + width)
-        )
-        at += width
+def _holders(layout: Layout, metrics: Mapping[str, Metric], by_rank: list[list[float]]) -> dict[str, Metric]:
+    """For each extreme, the rank in the group that holds it (the first, if several do), as a gauge."""
+    holders: dict[str, Metric] = {}
+    columns = zip(*by_rank, strict=True)
+    for key, moment in layout.extremes():
+        values = next(columns)
+        metric = metrics.get(key)
+        if metric is not None and math.isfinite(max(values)):
+            state = gauge_of(float(values.index(max(values))))
+            holders[f"{key}/{moment.name.lower()}_rank"] = Metric(state, metric.tracker, reduced=True)
     return holders
 
 
@@ -162,6 +167,14 @@ class _Group:
         reduced: list[float] = vector.tolist()
         return reduced
 
+    def all_gather(self, values: list[float]) -> list[list[float]]:
+        """Every rank's vector, in the order of ranks."""
+        torch = sys.modules["torch"]
+        mine = torch.tensor(values, dtype=torch.float64, device=self._device)
+        everything = [torch.empty_like(mine) for _ in self.ranks]
+        self._dist.all_gather(everything, mine, group=self._group)
+        return [vector.tolist() for vector in everything]
+
     def gather(self, told: Any) -> list[Any]:
         """What each rank tells, in the order of ranks."""
         everything: list[Any] = [None] * len(self.ranks)
@@ -178,9 +191,6 @@ def _distributed() -> Any:
 
 def _ranks_of(group: Any) -> Ranks:
     return tuple(_distributed().get_process_group_ranks(group))
-
-
-_agreed_over = _ranks_of
 
 
 def _device_of(backend: str) -> Any:

@@ -82,6 +82,12 @@ def merged(snapshots: Iterable[Snapshot]) -> Snapshot:
     return result
 
 
+def succeeded(earlier: Snapshot, later: Snapshot) -> Snapshot:
+    """Two snapshots of one process, one after the other: as `Snapshot.merged`, but a gauge's later value stays."""
+    replaced = {key for key, metric in later.items() if metric.state.kind.replaces}
+    return Snapshot({key: metric for key, metric in earlier.items() if key not in replaced}).merged(later)
+
+
 def gauge_of(value: float) -> State:
     """A plain number as the state of a gauge."""
     state = State(GAUGE_MEAN)

@@ -1,24 +1,37 @@
-"""The process's trackers by name, and their export."""
+"""The process's trackers by name, and their export: local, or reduced over ranks."""
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
+from rltel.core.errors import RltelError
 from rltel.record.entries import Kinds, Taken, read
 from rltel.record.kinds import Kind
 from rltel.record.recorder import Recorder, timeline
 from rltel.record.tracker import Tracker
-from rltel.reduce.snapshot import Snapshot, merged
+from rltel.reduce.ranks import RankReducer
+from rltel.reduce.snapshot import Snapshot, merged, succeeded
 from rltel.reduce.stats import Stats
 
 
 class StatsTracker(Tracker):
     """A tracker that exports itself."""
 
-    def export(self, *, reset: bool = True) -> Stats:
-        """What was recorded since the last export, as a flat dict over merged states."""
-        with _taken([self], reset) as snapshot:
-            return Stats(snapshot)
+    def __init__(self, name: str = "", recorder: Recorder = timeline, kinds: Kinds | None = None) -> None:
+        super().__init__(name, recorder, kinds)
+        self._reducer = RankReducer()
+
+    def export(
+        self, key: str | None = None, reduce_group: Any = None, key_sync_group: Any = None, reset: bool = True
+    ) -> Stats:
+        """What was recorded since the last export, as a flat dict over merged states.
+
+        ``key``: only this one (KeyError if it is not there); every rank of the group must then have it. The groups are
+        as in `Trackers.export_all`.
+        """
+        with _exported([self], reset, key) as export:
+            return Stats(export.reduced(self._reducer, reduce_group, key_sync_group))
 
 
 class Trackers:
@@ -29,6 +42,8 @@ class Trackers:
         self._lock = threading.Lock()
         self._kinds = Kinds()
         self._by_name: dict[str, StatsTracker] = {}
+        self._readers: dict[str, Snapshot] = {}
+        self._reducers: dict[str, RankReducer] = {"": RankReducer()}
         self.default = self.get("")
 
     def get(self, name: str = "") -> StatsTracker:
@@ -48,32 +63,113 @@ class Trackers:
         """Make each key a metric of its kind, in whichever tracker: all of them, or (raising `RecordError`) none."""
         self._kinds.claim(kinds)
 
+    def add_reader(self, name: str) -> None:
+        """A second consumer of all trackers, with a pending state of its own: neither drains the other."""
+        self._readers.setdefault(name, Snapshot())
+        self._reducers.setdefault(name, RankReducer())
+
     def reset(self) -> None:
         """Forget what every tracker recorded (after a fork, in the child)."""
         self._lock = threading.Lock()
+        self._readers = dict.fromkeys(self._readers, Snapshot())
         for tracker in self.all():
             tracker.reset()
 
-    def export_all(self, *, reset: bool = True) -> Stats:
-        """Everything that any tracker recorded since the last export. If it fails, nothing is lost."""
-        with _taken(self.all(), reset) as snapshot:
-            return Stats(snapshot)
+    def export_all(
+        self,
+        reduce_group: Any = None,
+        key_sync_group: Any = None,
+        reset: bool = True,
+        reader: str | None = None,
+        outliers: bool = False,
+        is_writer: bool | None = None,
+    ) -> Stats:
+        """Everything that any tracker recorded since the last export. If it fails, nothing is lost.
+
+        Args:
+            reduce_group: a ``torch.distributed`` group to reduce over; all its ranks must call this, and all get the
+                same. Keys that were recorded with a ``reduce_group`` of their own are reduced over that.
+            key_sync_group: a larger group over which keys are agreed on, as when context-parallel ranks have keys that
+                others lack.
+            reset: whether what is exported counts as taken.
+            reader: a consumer added by `add_reader`; None is the main one.
+            outliers: also say which rank of the group holds each extreme (``k/min_rank``, ``k/max_rank``). The extremes
+                are then gathered instead of reduced: the cost grows with the number of ranks.
+            is_writer: whether this process's value counts for gauges that merge by ``writer``.
+
+        Raises `ReductionError` on every rank alike if one of them cannot export, and what the group raises if a peer
+        dies. Nothing is reset then.
+        """
+        name = reader or ""
+        if name not in self._reducers:
+            have = ", ".join(self._readers) or "none"
+            raise RltelError(f'export_all: reader: expected one added by add_reader (have {have}), got "{name}"')
+        with _exported(self.all(), reset) as export:
+            export.pending = self._readers.get(name, Snapshot()) if name or self._readers else Snapshot()
+            snapshot = export.reduced(self._reducers[name], reduce_group, key_sync_group, outliers, is_writer)
+        if reset:
+            self._pass_on(export.fresh, name)
+        return Stats(snapshot)
+
+    def _pass_on(self, fresh: Snapshot, taken_by: str) -> None:
+        """What one consumer took is pending for the others."""
+        if not self._readers:
+            return
+        self._readers.setdefault("", Snapshot())
+        for name, pending in self._readers.items():
+            self._readers[name] = Snapshot() if name == taken_by else succeeded(pending, fresh)
 
     @contextmanager
     def taken(self, *, reset: bool = True) -> Iterator[Snapshot]:
         """A snapshot of all trackers; what happens inside decides whether it counts as exported."""
-        with _taken(self.all(), reset) as snapshot:
-            yield snapshot
+        with _exported(self.all(), reset) as export:
+            export.pending = self._readers.get("", Snapshot())
+            yield export.read()
+        if reset:
+            self._pass_on(export.fresh, "")
+
+
+class _Export:
+    """One export under way: what was cut from trackers, read once somebody can handle a failure to."""
+
+    def __init__(self, taken: list[tuple[StatsTracker, Taken]]) -> None:
+        self._taken = taken
+        self.pending = Snapshot()
+        self.fresh = Snapshot()
+
+    def read(self) -> Snapshot:
+        read([states for _, states in self._taken])
+        self.fresh = merged(Snapshot.of_states(states, tracker.name) for tracker, states in self._taken)
+        return succeeded(self.pending, self.fresh) if self.pending else self.fresh
+
+    def reduced(
+        self,
+        reducer: RankReducer,
+        group: Any,
+        key_sync_group: Any = None,
+        outliers: bool = False,
+        is_writer: bool | None = None,
+    ) -> Snapshot:
+        if group is None:
+            return self.read()
+        own_groups = {key: own for tracker, _ in self._taken for key, own in tracker.own_groups().items()}
+        return reducer.reduce(
+            self.read,
+            group,
+            key_sync_group=key_sync_group,
+            own_groups=own_groups,
+            is_writer=is_writer,
+            outliers=outliers,
+        )
 
 
 @contextmanager
-def _taken(trackers: Iterable[StatsTracker], reset: bool) -> Iterator[Snapshot]:
+def _exported(trackers: Iterable[StatsTracker], reset: bool, only: str | None = None) -> Iterator[_Export]:
     taken: list[tuple[StatsTracker, Taken]] = []
     keep = not reset
     try:
-        taken.extend((tracker, tracker.cut()) for tracker in trackers)
-        read([states for _, states in taken])
-        yield merged(Snapshot.of_states(states, tracker.name) for tracker, states in taken)
+        taken.extend((tracker, tracker.cut(only)) for tracker in trackers)
+        yield _Export(taken)
     except BaseException:
         keep = True
         raise
