@@ -43,10 +43,11 @@ from rltel.export.jsonl import read_jsonl
 from rltel.record.phase_sets import Phase, PhaseSet, phase_set
 from rltel.record.phases import PhaseClock
 from rltel.record.recorder import new_flow
+from rltel.reduce.scopes import eval_scope, stat_scope
 from rltel.reduce.snapshot import Snapshot
 from rltel.reduce.stats import Stats
 from rltel.reduce.trackers import StatsTracker
-from rltel.reduce.workers import Payload
+from rltel.reduce.workers import Payload, merge_payloads
 from rltel.telemetry import Telemetry, process
 from rltel.version import VERSION
 
@@ -64,6 +65,7 @@ stat_compact = _default.stat_compact
 denominator = _default.denominator
 disable_scope = _default.disable_scope
 scope_func_wrapper = _default.scope_func_wrapper
+derive = process.trackers.derive
 add_reader = process.trackers.add_reader
 distribution = _default.distribution
 weighted_mean = _default.weighted_mean
@@ -233,7 +235,8 @@ __all__ = [
     "ReductionError", "RltelError", "RunConfig", "Snapshot", "Stats", "StatsTracker", "SwanlabConfig", "Telemetry",
     "TelemetryConfig", "TensorBoardConfig", "TerminalConfig", "TraceConfig", "TraceError", "TrackioConfig",
     "WandbConfig", "__version__", "absorb", "add_reader", "attached", "carry", "collector", "commit", "count",
-    "counter", "denominator", "disable_scope", "distribution", "export_all", "export_payload", "flush", "gauge",
-    "get", "init", "inject", "instant", "learner", "log", "new_flow", "read_jsonl", "record_timing", "scalar",
-    "scope", "scope_func_wrapper", "shutdown", "slice", "stat", "stat_compact", "step", "timed", "weighted_mean",
+    "counter", "denominator", "derive", "disable_scope", "distribution", "eval_scope", "export_all",
+    "export_payload", "flush", "gauge", "get", "init", "inject", "instant", "learner", "log", "merge_payloads",
+    "new_flow", "read_jsonl", "record_timing", "scalar", "scope", "scope_func_wrapper", "shutdown", "slice", "stat",
+    "stat_compact", "stat_scope", "step", "timed", "weighted_mean",
 ]  # fmt: skip

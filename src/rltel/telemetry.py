@@ -230,7 +230,7 @@ class Telemetry:
         if stats is not None:
             self._commit(snapshot_of(stats), step, env_steps, epoch, epoch_step, axis)
             return
-        with self._trackers.taken() as snapshot:
+        with self._trackers.taken(derive=True) as snapshot:
             self._commit(snapshot, step, env_steps, epoch, epoch_step, axis)
 
     def _commit(

@@ -4,6 +4,7 @@ Taking has two steps, so that nobody who records waits for a device: `Entry.cut`
 tracker's lock; `read` then copies what lies on devices to the host, without it. What was cut can be put back.
 """
 
+import math
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -85,7 +86,9 @@ class Entry:
 
     def _clear(self) -> None:
         self.state = State(self.state.kind)
-        self.on_devices, self.elsewhere, self.recorded = {}, {}, False
+        self.recorded = False
+        if self.on_devices or self.elsewhere:
+            self.on_devices, self.elsewhere = {}, {}
 
     def add(self, moments: Moments, buckets: Mapping[int, float] | None = None) -> None:
         """Add what was recorded, or let it replace what was (gauges)."""
@@ -124,8 +127,15 @@ class Entry:
             return
         numbers = self.pending[:count]
         del self.pending[:count]
-        if not self.state.kind.bucketed:
-            self.add(fold.moments_of_numbers(numbers))
+        if not self.state.kind.bucketed:  # scalars: the only others that wait, and they need no extremes
+            total = sum(numbers)
+            if math.isfinite(total):  # then every number is
+                moments = self.state.moments
+                moments[0] += total
+                moments[1] += count
+                self.recorded = True
+            else:
+                self.add(fold.moments_of_numbers(numbers))
         elif count <= FEW:
             self.add(fold.moments_of_numbers(numbers, NANOSECOND), _count_few(numbers))
         else:
@@ -195,7 +205,7 @@ def read(taken: Iterable[Taken]) -> None:
     """
     each = list(taken)
     waiting: dict[Any, list[tuple[Part, Any]]] = {}
-    for part in (part for one in each for part in one.parts.values()):
+    for part in (part for one in each for part in one.parts.values() if part.on_devices):
         for device, moments in part.on_devices.items():
             waiting.setdefault(device, []).extend((part, row) for row in moments.packed())
     copies = {device: fold.copy_to_host([row for _, row in rows]) for device, rows in waiting.items() if rows}
@@ -204,8 +214,9 @@ def read(taken: Iterable[Taken]) -> None:
             part.read(fold.unpacked(row))
     for one in each:
         for key, part in one.parts.items():
-            part.on_devices = {}
-            one[key] = part.merged()
+            if part.on_devices:
+                part.on_devices = {}
+            one[key] = part.merged() if part.elsewhere else part.state
 
 
 def _count_few(durations_ns: Iterable[float]) -> dict[int, float]:

@@ -7,7 +7,7 @@ are counted beside them, and the value is derived from all of it, so that it is 
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -70,10 +70,11 @@ class Value(NamedTuple):
     value: float
 
 
-Finish = Callable[[Moments, Mapping[int, float]], Iterator[Value]]
+_made = tuple.__new__  # what a named tuple's own constructor calls, at half the cost
+Finish = Callable[[Moments, Mapping[int, float]], Sequence[Value]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # a kind is itself: comparing and hashing its fields would be slow
 class Kind:
     """One kind of metric. ``replaces``: the last recorded value replaces earlier ones of this process."""
 
@@ -94,6 +95,9 @@ class Kind:
         return kind_named, (self.name,)
 
 
+_NO_BUCKETS: dict[int, float] = {}
+
+
 class State:
     """The merged state of one metric: its moments, and sparse bucket counts where the kind has them."""
 
@@ -104,7 +108,8 @@ class State:
     ) -> None:
         self.kind = kind
         self.moments = list(moments)
-        self.buckets: dict[int, float] = dict(buckets or {})
+        # Thousands of keys are exported at once: what has no buckets does not cost a dict each time.
+        self.buckets: dict[int, float] = dict(buckets) if buckets else {} if kind.bucketed else _NO_BUCKETS
 
     def add(self, moments: Sequence[float], buckets: Mapping[int, float] | None = None) -> None:
         """Merge what was newly recorded, or another process's state. Moments that the kind does not keep stay empty."""
@@ -121,12 +126,13 @@ class State:
         for position in self.kind.positions:
             self.moments[position] = moments[position]
 
-    def values(self) -> Iterator[Value]:
+    def values(self) -> Sequence[Value]:
         """The metric's numbers. What is an average, extreme or quantile of nothing is left out."""
-        moments = Moments(*self.moments)
-        yield from self.kind.finish(moments, self.buckets)
-        if moments.nonfinite:
-            yield Value("/nonfinite", "nonfinite", moments.nonfinite)
+        moments = _made(Moments, self.moments)
+        values = self.kind.finish(moments, self.buckets)
+        if moments.nan or moments.positive_infinity or moments.negative_infinity:
+            return (*values, Value("/nonfinite", "nonfinite", moments.nonfinite))
+        return values
 
 
 def _average(moments: Moments) -> float | None:
@@ -170,18 +176,16 @@ Reader = Callable[[Moments], float | None]
 def _one(stat: str, read: Reader, suffix: str = "") -> Finish:
     """A kind with one number."""
 
-    def finish(moments: Moments, buckets: Mapping[int, float]) -> Iterator[Value]:
+    def finish(moments: Moments, buckets: Mapping[int, float]) -> Sequence[Value]:
         value = read(moments)
-        if value is not None:
-            yield Value(suffix, stat, value)
+        return () if value is None else (_made(Value, (suffix, stat, value)),)
 
     return finish
 
 
 def _together(*parts: Finish) -> Finish:
-    def finish(moments: Moments, buckets: Mapping[int, float]) -> Iterator[Value]:
-        for part in parts:
-            yield from part(moments, buckets)
+    def finish(moments: Moments, buckets: Mapping[int, float]) -> Sequence[Value]:
+        return [value for part in parts for value in part(moments, buckets)]
 
     return finish
 
@@ -189,26 +193,29 @@ def _together(*parts: Finish) -> Finish:
 def _with_count(stat: str) -> Finish:
     """An average with AReaL's ``__count`` partner (all calls, those with non-finite values too)."""
 
-    def finish(moments: Moments, buckets: Mapping[int, float]) -> Iterator[Value]:
+    def finish(moments: Moments, buckets: Mapping[int, float]) -> Sequence[Value]:
         value = _average(moments)
-        if value is not None:
-            count = moments.n + moments.nonfinite
-            yield Value("", stat, value)
-            yield Value("__count", "count", int(count) if count.is_integer() else count)
+        if value is None:
+            return ()
+        count = moments.n + moments.nan + moments.positive_infinity + moments.negative_infinity
+        partner = int(count) if count.is_integer() else count
+        return _made(Value, ("", stat, value)), _made(Value, ("__count", "count", partner))
 
     return finish
 
 
-def _quantiles(moments: Moments, buckets: Mapping[int, float]) -> Iterator[Value]:
+def _quantiles(moments: Moments, buckets: Mapping[int, float]) -> Sequence[Value]:
     if not (buckets or moments.nonfinite):
-        return
+        return ()
+    values = []
     for name, q in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
         value = math.nan
         if not moments.nan:
             value = quantile(buckets, q, moments.negative_infinity, moments.positive_infinity)
             if math.isfinite(value):  # a bucket's middle may lie outside what was really seen
                 value = min(max(value, moments.low), moments.high)
-        yield Value(f"/{name}", name, value)
+        values.append(Value(f"/{name}", name, value))
+    return values
 
 
 def _scaled(stat: str, scale: float) -> Finish:
@@ -222,10 +229,22 @@ def _scaled(stat: str, scale: float) -> Finish:
 _NONFINITE = (Moment.NAN, Moment.POSITIVE_INFINITY, Moment.NEGATIVE_INFINITY)
 _MEAN = (Moment.SUM, Moment.COUNT, *_NONFINITE)
 _TIMED = (Moment.SUM, Moment.COUNT, Moment.MAX)
-_EXTREMES = _together(_one("min", _lowest, "/min"), _one("max", _highest, "/max"))
-_THREE = _together(_one("avg", _average, "/avg"), _EXTREMES)
 
-AVG_MIN_MAX = Kind("avg_min_max", (*_MEAN, Moment.MIN, Moment.MAX), _THREE, averages=True)
+
+def _three(moments: Moments, buckets: Mapping[int, float]) -> Sequence[Value]:
+    """Average and extremes. All are there, or none."""
+    average = _average(moments)
+    if average is None:
+        return ()
+    low, high = _lowest(moments), _highest(moments)
+    return (
+        _made(Value, ("/avg", "avg", average)),
+        _made(Value, ("/min", "min", low)),
+        _made(Value, ("/max", "max", high)),
+    )
+
+
+AVG_MIN_MAX = Kind("avg_min_max", (*_MEAN, Moment.MIN, Moment.MAX), _three, averages=True)
 AVG = Kind("avg", _MEAN, _one("avg", _average), averages=True)
 SUM = Kind("sum", (Moment.SUM, *_NONFINITE), _one("sum", _sum))
 MIN = Kind("min", (Moment.MIN, *_NONFINITE), _one("min", _lowest))
@@ -235,7 +254,7 @@ SCALAR = Kind("scalar", _MEAN, _with_count("avg"), averages=True)
 TIMING = Kind("timing", _TIMED, _with_count("avg"), bucketed=True)
 PHASE_S = Kind("phase_s", _TIMED, _scaled("avg", 1.0), bucketed=True)
 PHASE_MS = Kind("phase_ms", _TIMED, _scaled("avg", 1e3), bucketed=True)
-HISTOGRAM = Kind("histogram", (*_MEAN, Moment.MIN, Moment.MAX), _together(_THREE, _quantiles), bucketed=True)
+HISTOGRAM = Kind("histogram", (*_MEAN, Moment.MIN, Moment.MAX), _together(_three, _quantiles), bucketed=True)
 COUNTER = Kind("counter", (Moment.SUM,), _one("total", _sum))
 GAUGE_MEAN = Kind("gauge_mean", _MEAN, _one("last", _average), replaces=True)
 GAUGE_SUM = Kind("gauge_sum", _MEAN, _one("last", lambda m: _sum(m) if m.n or m.nonfinite else None), replaces=True)

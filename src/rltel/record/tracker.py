@@ -558,13 +558,15 @@ class _MaskViews:
         self._views: dict[Any, Any] = {}
 
     def beside(self, values: Any) -> Any | None:
-        """The mask for these values; None where it masks nothing out and the host can tell."""
+        """The mask for these values, on the host as indices; None where it masks nothing out and the host can tell."""
         if self._mask is None:
             return None
         device = None if isinstance(values, np.ndarray) else values.device
         if device not in self._views:
             view = fold.mask_on(device, self._mask)
-            self._views[device] = None if device is None and view.all() else view
+            if device is None:
+                view = None if view.all() else fold.indices(view)
+            self._views[device] = view
         return self._views[device]
 
 

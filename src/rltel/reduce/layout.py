@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rltel.core.errors import RecordError
-from rltel.record.kinds import GAUGE_WRITER, KINDS, Moment, Op, State
+from rltel.record.kinds import EMPTY, GAUGE_WRITER, KINDS, Kind, Moment, Op, State
 from rltel.reduce.snapshot import Metric, Snapshot
 
 BLOCK = 16  # buckets are agreed on by the block, so that a new bucket seldom costs an exchange
@@ -33,9 +33,10 @@ class Layout:
     """The union of all ranks' columns, in one order, and the packing of states by it."""
 
     def __init__(self, columns: Iterable[Column] = ()) -> None:
-        self.columns = {column.key: column for column in sorted(columns)}
+        self.columns = {(column.key, column.ranks): column for column in sorted(columns)}
         written = "\n".join(map(repr, self.columns.values()))
         digest = hashlib.blake2b(written.encode(), digest_size=8).digest()
+        self._packing = [_packing(column) for column in self.columns.values() if not column.ranks]
         self.signature = int.from_bytes(digest, "big") >> 1  # 63 bits: it is also sent negated
 
     def missing(self, columns: Iterable[Column]) -> list[Column]:
@@ -43,78 +44,87 @@ class Layout:
         return [column for column in columns if self._lacks(column)]
 
     def _lacks(self, column: Column) -> bool:
-        known = self.columns.get(column.key)
-        return (
-            known is None
-            or known[:3] != column[:3]
-            or known.ranks != column.ranks
-            or not (set(column.blocks) <= set(known.blocks))
-        )
+        known = self.columns.get((column.key, column.ranks))
+        return known is None or known.kind != column.kind or not (set(column.blocks) <= set(known.blocks))
 
     def joined(self, told: Sequence[Sequence[Column]]) -> "Layout":
         """This layout with what each rank told.
 
-        Raises `RecordError`, on every rank alike, if a key has two kinds or two groups.
+        Raises `RecordError`, on every rank alike, if a key has two kinds, or two groups that share a rank.
         """
-        columns = dict(self.columns)
+        by_key: dict[str, dict[Ranks, Column]] = {}
+        for column in self.columns.values():
+            by_key.setdefault(column.key, {})[column.ranks] = column
         for rank, of_rank in enumerate(told):
             for column in of_rank:
-                known = columns.get(column.key)
-                columns[column.key] = column if known is None else _joined(known, column, rank)
-        return Layout(columns.values())
+                known = by_key.setdefault(column.key, {})
+                for other in known.values():
+                    _check_together(other, column, rank)
+                known[column.ranks] = _joined(known.get(column.ranks, column), column)
+        return Layout(column for known in by_key.values() for column in known.values())
 
     def pack(self, snapshot: Snapshot, is_writer: bool) -> tuple[list[float], list[float]]:
         """A snapshot's states as the two vectors."""
         sums: list[float] = []
         maxima: list[float] = []
-        for column in self.columns.values():
-            if column.ranks:
-                continue
-            kind = KINDS[column.kind]
-            metric = snapshot.get(column.key)
+        for key, kind, _, _, indices in self._packing:
+            metric = snapshot.get(key)
             if metric is None or (kind is GAUGE_WRITER and not is_writer):
-                _pack(column, State(kind), 0.0, sums, maxima)
+                moments, buckets = _IDENTITIES, _NONE
+                sums.append(0.0)
             else:
-                _pack(column, metric.state, 1.0, sums, maxima)
+                moments, buckets = metric.state.moments, metric.state.buckets
+                sums.append(1.0)
+            sums += [moments[position] for position in _SUMS[kind]]
+            maxima += [moments[position] * sign for position, sign in _EXTREMES[kind]]
+            if indices:
+                sums += [buckets.get(index, 0.0) for index in indices]
         return sums, maxima
 
     def unpack(self, sums: Sequence[float], maxima: Sequence[float]) -> dict[str, Metric]:
         """The two reduced vectors as metrics, without the keys that no rank recorded."""
         metrics: dict[str, Metric] = {}
-        next_sum, next_maximum = iter(sums).__next__, iter(maxima).__next__
-        for column in self.columns.values():
-            if column.ranks:
-                continue
-            kind = KINDS[column.kind]
-            present = next_sum()
-            state = State(kind)
-            for moment in kind.keeps:
-                if moment.op is Op.SUM:
-                    state.moments[moment.position] = next_sum()
-                else:
-                    state.moments[moment.position] = next_maximum() * _SIGN[moment]
-            for index in _indices(column):
-                number = next_sum()
-                if number:
-                    state.buckets[index] = number
-            if present:
-                metrics[column.key] = Metric(state, column.tracker, reduced=True)
+        sum_at = maximum_at = 0
+        for key, kind, tracker, width, indices in self._packing:
+            if sums[sum_at]:
+                state = State(kind)
+                moments = state.moments
+                for offset, position in enumerate(_SUMS[kind], start=sum_at + 1):
+                    moments[position] = sums[offset]
+                for offset, (position, sign) in enumerate(_EXTREMES[kind], start=maximum_at):
+                    moments[position] = maxima[offset] * sign
+                if indices:
+                    counts = sums[sum_at + width - len(indices) : sum_at + width]
+                    state.buckets = {index: count for index, count in zip(indices, counts, strict=True) if count}
+                metrics[key] = Metric(state, tracker, True)
+            sum_at += width
+            maximum_at += len(_EXTREMES[kind])
         return metrics
 
     def extremes(self) -> Iterator[tuple[str, Moment]]:
         """What the second vector holds, in its order."""
-        for column in self.columns.values():
-            if not column.ranks:
-                for moment in KINDS[column.kind].keeps:
-                    if moment.op is not Op.SUM:
-                        yield column.key, moment
+        for key, kind, *_ in self._packing:
+            for moment in kind.keeps:
+                if moment.op is not Op.SUM:
+                    yield key, moment
 
     def groups(self) -> list[Ranks]:
         """The groups that some keys have of their own, in one order."""
         return sorted({column.ranks for column in self.columns.values() if column.ranks})
 
 
-_SIGN = {Moment.MAX: 1.0, Moment.MIN: -1.0}
+_SIGN = {Op.MAX: 1.0, Op.MIN: -1.0}
+_SUMS = {kind: [m.position for m in kind.keeps if m.op is Op.SUM] for kind in KINDS.values()}
+_EXTREMES = {kind: [(m.position, _SIGN[m.op]) for m in kind.keeps if m.op is not Op.SUM] for kind in KINDS.values()}
+_IDENTITIES = list(EMPTY)
+_NONE: dict[int, float] = {}
+
+
+def _packing(column: Column) -> tuple[str, Kind, str, int, tuple[int, ...]]:
+    """A column as the packing goes through it: key, kind, tracker, its width in the sums, the buckets at its end."""
+    kind = KINDS[column.kind]
+    indices = tuple(index for block in column.blocks for index in range(block * BLOCK, (block + 1) * BLOCK))
+    return column.key, kind, column.tracker, 1 + len(_SUMS[kind]) + len(indices), indices
 
 
 def columns_of(snapshot: Snapshot, ranks: Mapping[str, Ranks]) -> list[Column]:
@@ -125,34 +135,21 @@ def columns_of(snapshot: Snapshot, ranks: Mapping[str, Ranks]) -> list[Column]:
     ]
 
 
-def _joined(known: Column, told: Column, rank: int) -> Column:
+def _check_together(known: Column, told: Column, rank: int) -> None:
     if known.kind != told.kind:
         raise RecordError(f"{told.key}: recorded as {told.kind} on rank {rank} of the group, elsewhere as {known.kind}")
-    if known.ranks != told.ranks:
+    apart = known.ranks and told.ranks and not set(known.ranks) & set(told.ranks)  # as each rank's part of a mesh
+    if known.ranks != told.ranks and not apart:
         raise RecordError(
             f"{told.key}: reduce_group: ranks {list(told.ranks)} on rank {rank} of the group, elsewhere "
             f"{list(known.ranks)} (an empty list: the group of the export)"
         )
+
+
+def _joined(known: Column, told: Column) -> Column:
     blocks = tuple(sorted({*known.blocks, *told.blocks}))
     return Column(known.key, known.kind, min(known.tracker, told.tracker), blocks, known.ranks)
 
 
 def _blocks(state: State) -> tuple[int, ...]:
     return tuple(sorted({index // BLOCK for index in state.buckets}))
-
-
-def _indices(column: Column) -> Iterable[int]:
-    return (index for block in column.blocks for index in range(block * BLOCK, (block + 1) * BLOCK))
-
-
-def _pack(column: Column, state: State, present: float, sums: list[float], maxima: list[float]) -> None:
-    sums.append(present)
-    for moment in state.kind.keeps:
-        value = state.moments[moment.position]
-        if moment.op is Op.SUM:
-            sums.append(value)
-        else:
-            maxima.append(value * _SIGN[moment])
-    if column.blocks:
-        buckets = state.buckets
-        sums.extend(buckets.get(index, 0.0) for index in _indices(column))

@@ -11,7 +11,7 @@ cost does not depend on how often that key comes back, and hardly on the number 
 import math
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from rltel.core.errors import ReductionError
 from rltel.reduce.layout import Layout, Ranks, columns_of
@@ -20,11 +20,18 @@ from rltel.reduce.snapshot import Metric, Snapshot, gauge_of
 Take = Callable[[], Snapshot]
 
 
+class _Own(NamedTuple):
+    """Keys with a group of their own: its ranks by key; and the groups that this rank can reduce over, by ranks."""
+
+    ranks: Mapping[str, Ranks] = {}
+    groups: Mapping[Ranks, Any] = {}
+
+
 class RankReducer:
     """Reduces snapshots over groups, and remembers what each group has agreed on."""
 
     def __init__(self) -> None:
-        self._layouts: dict[Ranks, Layout] = {}
+        self._layouts: dict[tuple[Ranks, Ranks], Layout] = {}  # by the group, and the one that keys are agreed on over
 
     def reduce(
         self,
@@ -43,59 +50,50 @@ class RankReducer:
             group: the process group to reduce over. Every rank of it must call this, also one that recorded nothing.
             key_sync_group: a larger group (data and context parallel, say) whose ranks all reduce over groups of the
                 same keys: keys are agreed on over it.
-            own_groups: keys that are reduced over a group of their own.
+            own_groups: keys that are reduced over a group of their own. Each rank of it must have it: from a key, or as
+                one of the two groups above.
             is_writer: whether this rank's value counts for gauges that merge by ``writer`` (None: the group's first).
             outliers: also say which rank holds each extreme, by gathering the extremes instead of reducing them.
 
         Raises `ReductionError` or `RecordError` on every rank alike if one cannot export or kinds conflict, and what
         the group raises if a peer dies.
         """
-        groups = dict(own_groups or {})
+        given = own_groups or {}
+        main = _Group(group, is_writer)
+        sync = _Group(key_sync_group, is_writer) if key_sync_group is not None else main
         failure: Exception | None = None
-        snapshot = Snapshot()
+        snapshot, own = Snapshot(), _Own()
         try:
             snapshot = take()
+            joinable = {_ranks_of(each): each for each in set(given.values())}
+            joinable.update({sync.ranks: sync.handle, main.ranks: main.handle})
+            own = _Own(_elsewhere({key: given[key] for key in snapshot if key in given}, main), joinable)
         except Exception as error:  # all ranks must hear of it before this one may leave
             failure = error
-        main = _Group(group, is_writer)
-        elsewhere = {key: _ranks_of(groups[key]) for key in snapshot if key in groups}
-        elsewhere = {key: ranks for key, ranks in elsewhere.items() if ranks != main.ranks}
-        sync = _Group(key_sync_group, is_writer) if key_sync_group is not None else main
-        metrics = self._reduce(snapshot, main, sync, elsewhere, failure, outliers)
-        known = {_ranks_of(each): each for each in groups.values()}
-        for ranks in self._layouts[sync.ranks].groups():
+        metrics = self._reduce(snapshot, main, sync, own, failure, outliers)
+        for ranks in self._layouts[main.ranks, sync.ranks].groups():
             if main.global_rank in ranks:
-                metrics.update(self._reduce_own(snapshot, ranks, known, elsewhere, is_writer, outliers))
+                metrics.update(self._reduce_own(snapshot, ranks, own, is_writer, outliers))
         return Snapshot(dict(sorted(metrics.items())))  # the same order on every rank
 
     def _reduce_own(
-        self,
-        snapshot: Snapshot,
-        ranks: Ranks,
-        known: Mapping[Ranks, Any],
-        elsewhere: Mapping[str, Ranks],
-        is_writer: bool | None,
-        outliers: bool,
+        self, snapshot: Snapshot, ranks: Ranks, own: _Own, is_writer: bool | None, outliers: bool
     ) -> dict[str, Metric]:
-        group = known.get(ranks)
-        if group is None:
-            raise ReductionError(
-                f"another rank recorded with reduce_group={list(ranks)}; this one is in it, and never gave that group"
-            )
-        mine = Snapshot({key: metric for key, metric in snapshot.items() if elsewhere.get(key) == ranks})
-        member = _Group(group, is_writer)
-        return self._reduce(mine, member, member, {}, None, outliers)
+        mine = Snapshot({key: metric for key, metric in snapshot.items() if own.ranks.get(key) == ranks})
+        member = _Group(own.groups[ranks], is_writer)
+        return self._reduce(mine, member, member, _Own(), None, outliers)
 
     def _reduce(
         self,
         snapshot: Snapshot,
         group: "_Group",
         sync: "_Group",
-        elsewhere: Mapping[str, Ranks],
+        own: _Own,
         failure: Exception | None,
         outliers: bool,
     ) -> dict[str, Metric]:
-        layout = self._agree(snapshot, sync, elsewhere, failure)
+        place = (group.ranks, sync.ranks)
+        layout = self._layouts[place] = _agree(self._layouts.get(place, Layout()), snapshot, sync, own, failure)
         sums, maxima = layout.pack(snapshot, group.is_writer)
         reduced_sums = group.all_reduce(sums, "SUM")
         if not outliers:
@@ -104,24 +102,34 @@ class RankReducer:
         metrics = layout.unpack(reduced_sums, [max(column) for column in zip(*by_rank, strict=True)])
         return {**metrics, **_holders(layout, metrics, by_rank)}
 
-    def _agree(
-        self, snapshot: Snapshot, sync: "_Group", elsewhere: Mapping[str, Ranks], failure: Exception | None
-    ) -> Layout:
-        """The layout that all ranks share, after telling each other what is new."""
-        layout = self._layouts.get(sync.ranks, Layout())
-        mine = columns_of(snapshot, elsewhere)
-        new = layout.missing(mine)
-        failing = sync.rank + 1 if failure is not None else 0
-        highest, negated_lowest, any_new, any_failing = sync.agree(layout.signature, bool(new), failing)
-        if any_failing:
-            reasons = sync.gather(None if failure is None else f"{type(failure).__name__}: {failure}")
-            raise ReductionError(_failures(reasons)) from failure
-        same = highest == -negated_lowest
-        if any_new or not same:
-            told = sync.gather(new if same else [*layout.columns.values(), *mine])
-            layout = (layout if same else Layout()).joined(told)
-        self._layouts[sync.ranks] = layout
+
+def _agree(layout: Layout, snapshot: Snapshot, sync: "_Group", own: _Own, failure: Exception | None) -> Layout:
+    """The layout that all ranks share, after telling each other what is new in it."""
+    mine = columns_of(snapshot, own.ranks)
+    new = layout.missing(mine)
+    failing = sync.rank + 1 if failure is not None else 0
+    highest, negated_lowest, any_new, any_failing = sync.agree(layout.signature, bool(new), failing)
+    if any_failing:
+        reasons = sync.gather(None if failure is None else f"{type(failure).__name__}: {failure}")
+        raise ReductionError(_failures(reasons)) from failure
+    same = highest == -negated_lowest
+    if same and not any_new:
         return layout
+    told = sync.gather((new if same else [*layout.columns.values(), *mine], list(own.groups)))
+    layout = (layout if same else Layout()).joined([columns for columns, _ in told])
+    _check_all_join(layout, dict(zip(sync.ranks, (groups for _, groups in told), strict=True)))
+    return layout
+
+
+def _check_all_join(layout: Layout, can_join: Mapping[int, list[Ranks]]) -> None:
+    """Raise on every rank alike if one of them could not take part in the reduction over a key's own group."""
+    for key, ranks in layout.columns:
+        missing = [rank for rank in ranks if ranks not in can_join.get(rank, [ranks])]
+        if missing:
+            raise ReductionError(
+                f"{key}: reduce_group={list(ranks)}: rank {missing[0]} is in it and was never given it; record "
+                f"something with it there, or export with it as key_sync_group (nothing was reset)"
+            )
 
 
 def _holders(layout: Layout, metrics: Mapping[str, Metric], by_rank: list[list[float]]) -> dict[str, Metric]:
@@ -142,8 +150,10 @@ class _Group:
 
     def __init__(self, group: Any, is_writer: bool | None) -> None:
         self._dist: Any = _distributed()
-        self._group = group
+        self.handle = group
         self.ranks = _ranks_of(group)
+        if not self.ranks:
+            raise ReductionError(f"reduce_group: expected a group that this rank is in, got {group!r}")
         self.rank: int = self._dist.get_rank(group)
         self.global_rank: int = self._dist.get_rank()
         self.is_writer = self.rank == 0 if is_writer is None else is_writer
@@ -153,7 +163,7 @@ class _Group:
         """The agreement, of four integers: highest and negated lowest signature, anything new, anybody failing."""
         torch = sys.modules["torch"]
         told = torch.tensor([signature, -signature, int(has_new), failing], dtype=torch.int64, device=self._device)
-        self._dist.all_reduce(told, op=self._dist.ReduceOp.MAX, group=self._group)
+        self._dist.all_reduce(told, op=self._dist.ReduceOp.MAX, group=self.handle)
         highest, negated_lowest, any_new, any_failing = told.tolist()
         return highest, negated_lowest, any_new, any_failing
 
@@ -163,22 +173,24 @@ class _Group:
             return []
         torch = sys.modules["torch"]
         vector = torch.tensor(values, dtype=torch.float64, device=self._device)
-        self._dist.all_reduce(vector, op=getattr(self._dist.ReduceOp, op), group=self._group)
+        self._dist.all_reduce(vector, op=getattr(self._dist.ReduceOp, op), group=self.handle)
         reduced: list[float] = vector.tolist()
         return reduced
 
     def all_gather(self, values: list[float]) -> list[list[float]]:
         """Every rank's vector, in the order of ranks."""
+        if not values:
+            return [[] for _ in self.ranks]
         torch = sys.modules["torch"]
         mine = torch.tensor(values, dtype=torch.float64, device=self._device)
         everything = [torch.empty_like(mine) for _ in self.ranks]
-        self._dist.all_gather(everything, mine, group=self._group)
+        self._dist.all_gather(everything, mine, group=self.handle)
         return [vector.tolist() for vector in everything]
 
     def gather(self, told: Any) -> list[Any]:
         """What each rank tells, in the order of ranks."""
         everything: list[Any] = [None] * len(self.ranks)
-        self._dist.all_gather_object(everything, told, group=self._group)
+        self._dist.all_gather_object(everything, told, group=self.handle)
         return everything
 
 
@@ -190,7 +202,22 @@ def _distributed() -> Any:
 
 
 def _ranks_of(group: Any) -> Ranks:
-    return tuple(_distributed().get_process_group_ranks(group))
+    """The global ranks of a group; none if this rank is not in it, or it is no group."""
+    dist = _distributed()
+    try:
+        ranks = tuple(dist.get_process_group_ranks(group))
+    except Exception:  # torch raises this and that for what is no group (any more)
+        return ()
+    return ranks if dist.get_rank() in ranks else ()
+
+
+def _elsewhere(groups: Mapping[str, Any], main: "_Group") -> dict[str, Ranks]:
+    """The ranks of these keys' own groups, without those that are the export's group anyway."""
+    ranks_of = {group: _ranks_of(group) for group in set(groups.values())}
+    for key, group in groups.items():
+        if not ranks_of[group]:
+            raise ReductionError(f"{key}: reduce_group: expected a group that this rank is in, got {group!r}")
+    return {key: ranks_of[group] for key, group in groups.items() if ranks_of[group] != main.ranks}
 
 
 def _device_of(backend: str) -> Any:

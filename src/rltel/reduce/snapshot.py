@@ -5,7 +5,7 @@ all come from the same thing.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rltel.core.errors import RecordError
@@ -61,16 +61,14 @@ class Snapshot(Mapping[str, Metric]):
             metrics[key] = metric if mine is None else _merged(key, mine, metric)
         return Snapshot(metrics)
 
-    def values_of(self, key: str) -> Iterator[Value]:
+    def values_of(self, key: str) -> Sequence[Value]:
         """The numbers of one metric."""
         return self._metrics[key].state.values()
 
     def flat(self) -> dict[str, float]:
         """Every number of every metric under its key with the statistic's suffix."""
         return {
-            f"{key}{value.suffix}": value.value
-            for key, metric in self._metrics.items()
-            for value in metric.state.values()
+            key + suffix: number for key, metric in self._metrics.items() for suffix, _, number in metric.state.values()
         }
 
 
@@ -78,7 +76,8 @@ def merged(snapshots: Iterable[Snapshot]) -> Snapshot:
     """Any number of snapshots as one."""
     result = Snapshot()
     for snapshot in snapshots:
-        result = result.merged(snapshot)
+        if snapshot:
+            result = result.merged(snapshot) if result else snapshot
     return result
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from rltel.core.errors import RltelError
 from rltel.record.entries import Kinds, Taken, read
-from rltel.record.kinds import Kind
+from rltel.record.kinds import GAUGE_MEAN, Kind
 from rltel.record.recorder import Recorder, timeline
 from rltel.record.tracker import Tracker
+from rltel.reduce.derived import Derived, Finish, with_derived
 from rltel.reduce.ranks import RankReducer
 from rltel.reduce.snapshot import Snapshot, merged, succeeded
 from rltel.reduce.stats import Stats
@@ -43,6 +44,7 @@ class Trackers:
         self._kinds = Kinds()
         self._by_name: dict[str, StatsTracker] = {}
         self._readers: dict[str, Snapshot] = {}
+        self._derived: dict[str, Derived] = {}
         self._reducers: dict[str, RankReducer] = {"": RankReducer()}
         self.default = self.get("")
 
@@ -67,6 +69,20 @@ class Trackers:
         """A second consumer of all trackers, with a pending state of its own: neither drains the other."""
         self._readers.setdefault(name, Snapshot())
         self._reducers.setdefault(name, RankReducer())
+
+    def derive(self, key: str, finish: Finish, **arguments: str) -> None:
+        """A number that every export computes from others, after they were merged over batches, workers and ranks.
+
+        Args:
+            key: of the new number, a gauge. A second call replaces the first.
+            finish: called with the arguments by name; None leaves the key out.
+            arguments: names of `finish`'s parameters, each with the key of the flat dict that it takes.
+
+        Example: ``derive("perf/tokens_per_second", lambda tokens, seconds: tokens / seconds if seconds else None,
+        tokens="perf/tokens", seconds="perf/seconds")``.
+        """
+        self._kinds.claim({key: GAUGE_MEAN})
+        self._derived[key] = Derived(key, finish, arguments)
 
     def reset(self) -> None:
         """Forget what every tracker recorded (after a fork, in the child)."""
@@ -106,7 +122,8 @@ class Trackers:
             raise RltelError(f'export_all: reader: expected one added by add_reader (have {have}), got "{name}"')
         with _exported(self.all(), reset) as export:
             export.pending = self._readers.get(name, Snapshot()) if name or self._readers else Snapshot()
-            snapshot = export.reduced(self._reducers[name], reduce_group, key_sync_group, outliers, is_writer)
+            reduced = export.reduced(self._reducers[name], reduce_group, key_sync_group, outliers, is_writer)
+            snapshot = with_derived(reduced, self._derived)
         if reset:
             self._pass_on(export.fresh, name)
         return Stats(snapshot)
@@ -120,11 +137,14 @@ class Trackers:
             self._readers[name] = Snapshot() if name == taken_by else succeeded(pending, fresh)
 
     @contextmanager
-    def taken(self, *, reset: bool = True) -> Iterator[Snapshot]:
-        """A snapshot of all trackers; what happens inside decides whether it counts as exported."""
+    def taken(self, *, reset: bool = True, derive: bool = False) -> Iterator[Snapshot]:
+        """A snapshot of all trackers; what happens inside decides whether it counts as exported.
+
+        ``derive``: with what is derived, which must not be merged any further.
+        """
         with _exported(self.all(), reset) as export:
             export.pending = self._readers.get("", Snapshot())
-            yield export.read()
+            yield with_derived(export.read(), self._derived if derive else {})
         if reset:
             self._pass_on(export.fresh, "")
 

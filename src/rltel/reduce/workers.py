@@ -7,7 +7,7 @@ word: it is checked whole before anything of it is merged.
 import math
 import threading
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import count
 from reprlib import repr as short
 from typing import Any
@@ -16,12 +16,14 @@ from rltel.core.context import new_id
 from rltel.core.errors import PayloadError, RecordError
 from rltel.record.buckets import LAYOUT, OVERFLOW
 from rltel.record.entries import Sent
-from rltel.record.kinds import COUNTER, KINDS, Kind, Moment, State
+from rltel.record.kinds import COUNTER, KINDS, SCALAR, Kind, Moment, Moments, State
 from rltel.reduce.snapshot import Metric, Snapshot
+from rltel.reduce.stats import Stats, numbers_of
 from rltel.reduce.trackers import Trackers
 
 VERSION = 1
 LARGEST_COUNT = 2.0**53  # above it, adding one changes nothing
+COUNT = "__count"  # ends the key of how often a mean was recorded, in AReaL's flat dicts
 Payload = dict[str, Any]
 
 
@@ -79,6 +81,71 @@ class Receiver:
             raise PayloadError(f"payload of worker {sent.worker}: {error}") from error
         for tracker, states in by_tracker.items():
             self._trackers.get(tracker).absorb(states, sent)
+
+
+def merge_payloads(payloads: Iterable[Mapping[str, Any]]) -> Stats:
+    """Workers' numbers as one, each weighted by what it really counted. Nothing is recorded in this process.
+
+    Args:
+        payloads: all made by `rltel.export_payload`, or all flat dicts of numbers as AReaL's workers return them.
+
+    Of payloads, one that is given twice counts once; of a worker's gauges the last value stays, and different workers'
+    merge by the gauge's ``ranks`` rule. Of flat dicts, ``k`` is averaged with the weights ``k__count``, and both are in
+    the result. As in AReaL's ``RolloutController.export_stats``, a key without a ``__count`` partner vanishes: nobody
+    knows how it merges (the values of ``stat``, ``sum``s, ``/min``, ``/max``). Payloads keep all of that.
+
+    Raises `PayloadError` if one is broken, or if there are some of both sorts.
+    """
+    each = list(payloads)
+    made_here = [isinstance(payload, Mapping) and "rltel" in payload for payload in each]
+    if any(made_here) and not all(made_here):
+        raise PayloadError(
+            f"merge_payloads: expected payloads of export_payload or flat dicts, got both "
+            f"({sum(made_here)} and {len(each) - sum(made_here)})"
+        )
+    return Stats(_merged_payloads(each) if any(made_here) else _merged_flat(each))
+
+
+def _merged_payloads(payloads: Iterable[Any]) -> Snapshot:
+    """What a process that absorbed them would export."""
+    trackers = Trackers()
+    receiver = Receiver(trackers)
+    for payload in payloads:
+        receiver.absorb(payload)
+    return trackers.export_all().snapshot
+
+
+def _merged_flat(dicts: Iterable[Any]) -> Snapshot:
+    states: dict[str, State] = {}
+    for position, flat in enumerate(dicts):
+        for key, (mean, calls) in _counted(position, flat).items():
+            states.setdefault(key, State(SCALAR)).add(_moments_of_mean(mean, calls))
+    return Snapshot.of_states(states)
+
+
+def _counted(position: int, flat: Any) -> dict[str, tuple[float, float]]:
+    """The means of one flat dict, each with its count. Those that count nothing are left out."""
+    where = f"merge_payloads: flat dict {position}"
+    if not isinstance(flat, Mapping):
+        raise PayloadError(f"{where}: expected a mapping of keys to numbers, got {type(flat).__name__}")
+    try:
+        numbers = numbers_of(flat)
+    except RecordError as error:
+        raise PayloadError(f"{where}: {error}") from error
+    for key, value in numbers.items():
+        if key.endswith(COUNT) and not 0 <= value <= LARGEST_COUNT:
+            raise PayloadError(f"{where}: {key}: expected a count >= 0, got {value}")
+    means = {key: value for key, value in numbers.items() if not key.endswith(COUNT)}
+    return {key: (mean, calls) for key, mean in means.items() if (calls := numbers.get(f"{key}{COUNT}", 0.0))}
+
+
+def _moments_of_mean(mean: float, calls: float) -> Moments:
+    """As if this mean had been recorded so many times."""
+    if math.isfinite(mean):
+        return Moments(mean * calls, calls)
+    if math.isnan(mean):
+        return Moments(nan=calls)
+    return Moments(positive_infinity=calls) if mean > 0 else Moments(negative_infinity=calls)
 
 
 class _Numbers:
