@@ -33,6 +33,8 @@ types: $(VENV)/.test
 
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/recording.py
+	bash tests/tools/get_areal.sh .tools $(BIN)/python
+	$(BIN)/python benchmarks/stats.py
 
 # The wheel is built, installed in an environment of its own, and imported there.
 wheel: $(VENV)/.test

@@ -16,7 +16,7 @@ from typing import Any
 from realparts import requirements
 
 TRACKER = "areal.utils.stats_tracker"
-_ABSENT = {"areal", "aiohttp", "einops", "flask", "httpx", "torchdata", "transformers", "werkzeug"}
+_ABSENT = {"areal", "aiohttp", "einops", "flask", "httpx", "numba", "torchdata", "transformers", "werkzeug"}
 """Top-level packages of which only stand-ins are there."""
 
 
@@ -129,7 +129,9 @@ _WORKING: dict[str, dict[str, Any]] = {
         "batched_call": _each,
         "split_padded_tensor_dict_into_mb_list": lambda data, mb_spec: SimpleNamespace(mbs=[data]),
     },
+    "areal.utils.hf_utils": {"apply_chat_template": lambda tokenizer, messages, **_: [len(messages)]},
     "areal.utils.logging": {"getLogger": logging.getLogger},
     "areal.utils.perf_tracer": {"trace_perf": _undecorated},
+    "numba": {"njit": lambda function: function},
 }
 """What the stand-ins really have to do."""

@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from rltel.core.errors import ReductionError
 from rltel.reduce.layout import Layout, Ranks, columns_of
 from rltel.reduce.snapshot import Metric, Snapshot, gauge_of
@@ -95,9 +97,9 @@ class RankReducer:
         place = (group.ranks, sync.ranks)
         layout = self._layouts[place] = _agree(self._layouts.get(place, Layout()), snapshot, sync, own, failure)
         sums, maxima = layout.pack(snapshot, group.is_writer)
-        reduced_sums = group.all_reduce(sums, "SUM")
         if not outliers:
-            return layout.unpack(reduced_sums, group.all_reduce(maxima, "MAX"))
+            return layout.unpack(*group.all_reduce((sums, "SUM"), (maxima, "MAX")))
+        (reduced_sums,) = group.all_reduce((sums, "SUM"))
         by_rank = group.all_gather(maxima)
         metrics = layout.unpack(reduced_sums, [max(column) for column in zip(*by_rank, strict=True)])
         return {**metrics, **_holders(layout, metrics, by_rank)}
@@ -167,22 +169,31 @@ class _Group:
         highest, negated_lowest, any_new, any_failing = told.tolist()
         return highest, negated_lowest, any_new, any_failing
 
-    def all_reduce(self, values: list[float], op: str) -> list[float]:
-        """One collective over a vector of float64; none if it is empty (it then is on every rank)."""
-        if not values:
-            return []
+    def all_reduce(self, *vectors: tuple[list[float], str]) -> list[list[float]]:
+        """One collective for each vector of float64, all on their way at once.
+
+        None for an empty one (it then is empty on every rank).
+        """
+        sent = [(self._vector(values), op) for values, op in vectors]
+        under_way = [
+            self._dist.all_reduce(vector, op=getattr(self._dist.ReduceOp, op), group=self.handle, async_op=True)
+            for vector, op in sent
+            if len(vector)
+        ]
+        for work in under_way:
+            work.wait()
+        return [vector.tolist() for vector, _ in sent]
+
+    def _vector(self, values: list[float]) -> Any:
         torch = sys.modules["torch"]
-        vector = torch.tensor(values, dtype=torch.float64, device=self._device)
-        self._dist.all_reduce(vector, op=getattr(self._dist.ReduceOp, op), group=self.handle)
-        reduced: list[float] = vector.tolist()
-        return reduced
+        return torch.from_numpy(np.array(values, np.float64)).to(self._device)
 
     def all_gather(self, values: list[float]) -> list[list[float]]:
         """Every rank's vector, in the order of ranks."""
         if not values:
             return [[] for _ in self.ranks]
         torch = sys.modules["torch"]
-        mine = torch.tensor(values, dtype=torch.float64, device=self._device)
+        mine = self._vector(values)
         everything = [torch.empty_like(mine) for _ in self.ranks]
         self._dist.all_gather(everything, mine, group=self.handle)
         return [vector.tolist() for vector in everything]
