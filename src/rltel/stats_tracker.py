@@ -14,6 +14,7 @@ from rltel.reduce.stats import Stats
 from rltel.reduce.trackers import StatsTracker, Trackers
 from rltel.telemetry import process
 
+_scalar = StatsTracker.scalar
 _NOT_A_MEMBER = -100  # what torch.distributed gives a rank outside a new group, in the place of the group
 
 
@@ -53,7 +54,7 @@ class DistributedStatsTracker(StatsTracker):
     ) -> None:
         """Record numbers; each key leaves as the mean over all calls (``k``) and their number (``k__count``)."""
         if reduce_group is None:
-            super().scalar(**values)
+            _scalar(self, **values)  # super() would cost a tenth of the call
         else:
             super().scalar(values, reduce_group=_as_group("scalar", reduce_group))
 

@@ -238,6 +238,11 @@ class Telemetry:
     ) -> None:
         if self._pipeline is None:
             return
+        if not self.identity.is_writer:
+            mine = {key: metric for key, metric in snapshot.items() if not metric.reduced}
+            if snapshot and not mine:
+                return  # what was reduced over a group is the writer's to export, alone
+            snapshot = Snapshot(mine)
         with self._lock:
             if self._closed:
                 return

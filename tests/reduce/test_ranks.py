@@ -654,10 +654,6 @@ class TestFailures:
 
         assert four.run(on_rank) == [False, True, False, False]
 
-    @pytest.mark.xfail(
-        reason="Trackers cut before the ranks agree: one that fails there leaves the others waiting for their time-out",
-        strict=True,
-    )
     def test_while_cutting(self, four: Ranks) -> None:
         def on_rank(rank: int) -> Any:
             group = dist.new_group(range(4), timeout=timedelta(seconds=1.5))
@@ -951,13 +947,13 @@ class TestCommit:
         def reduced_in(snapshot: Snapshot) -> set[bool]:
             return {metric.reduced for metric in snapshot.values()}
 
-        found = two.run(on_rank)
-        for rank, lines in enumerate(found):
-            step, env_steps, values, reduced = lines[0]
-            assert (step, env_steps, reduced) == (7, 70, {True})
-            assert (values["reward"], values["reward__count"]) == (0.5, 2)
-            assert lines[1] == (8, None, {"mine": rank}, {False})
-        assert found[0][0] == found[1][0]
+        writer, other = two.run(on_rank)
+        step, env_steps, values, reduced = writer[0]
+        assert (step, env_steps, reduced) == (7, 70, {True})
+        assert (values["reward"], values["reward__count"]) == (0.5, 2)
+        assert writer[1] == (8, None, {"mine": 0}, {False})
+        # What was reduced is the writer's to export, alone; what is a rank's own, each exports itself.
+        assert other == [(8, None, {"mine": 1}, {False})]
 
     def test_the_package_s_functions(self, two: Ranks) -> None:
         def on_rank(rank: int) -> Any:
@@ -1107,3 +1103,33 @@ class TestPublicFaults:
 
         for holder, found in enumerate(agreed(four.run(on_rank))):
             assert found == {"both": 1.0, "both__count": 4, f"tensor{holder}": 3.0}
+
+
+class TestTheWriter:
+    def test_outside_of_the_group_is_said_once(self, two: Ranks) -> None:
+        def on_rank(rank: int, is_writer: bool | None) -> list[str]:
+            import logging
+
+            said: list[str] = []
+            handler = logging.Handler()
+            handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+            logging.getLogger("rltel").addHandler(handler)
+            try:
+                trackers = fresh()
+                for _ in range(2):
+                    trackers.default.gauge(x=float(rank + 1), ranks="writer")
+                    trackers.export_all(reduce_group=dist.group.WORLD, is_writer=is_writer)
+            finally:
+                logging.getLogger("rltel").removeHandler(handler)
+            return [line for line in said if "writer is not in the group" in line]
+
+        assert [len(said) for said in two.run(on_rank, False)] == [1, 0]
+        assert two.run(on_rank, None) == [[], []]  # without init nobody knows, and nothing would be sent anyway
+
+    def test_s_value_counts_where_it_is(self, two: Ranks) -> None:
+        def on_rank(rank: int) -> float:
+            trackers = fresh()
+            trackers.default.gauge(x=float(rank + 1), ranks="writer")
+            return trackers.export_all(reduce_group=dist.group.WORLD, is_writer=rank == 1)["x"]
+
+        assert two.run(on_rank) == [2.0, 2.0]

@@ -56,6 +56,7 @@ if ! have_all; then
     mapfile -t packages < <(missing_servers)
     [ "${#packages[@]}" = 0 ] || bash "$here/get_servers.sh" "$tools/servers" "$suite" "${packages[@]}"
 fi
+bash "$here/get_areal.sh" "$tools" || say "areal: not here, its tests skip"
 command -v node >/dev/null || say "no node here: the trace processor cannot run"
 
-[ "${RLTEL_REQUIRE_SERVERS:-}" != 1 ] || { have_all && command -v node >/dev/null; }
+[ "${RLTEL_REQUIRE_SERVERS:-}" != 1 ] || { have_all && [ -d "$tools/areal" ] && command -v node >/dev/null; }

@@ -8,9 +8,11 @@ Only when some rank has a new key do ranks tell each other theirs (one more coll
 cost does not depend on how often that key comes back, and hardly on the number of keys.
 """
 
+import logging
 import math
 import sys
 from collections.abc import Callable, Mapping
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +21,7 @@ from rltel.core.errors import ReductionError
 from rltel.reduce.layout import Layout, Ranks, columns_of
 from rltel.reduce.snapshot import Metric, Snapshot, gauge_of
 
+_log = logging.getLogger("rltel")
 Take = Callable[[], Snapshot]
 
 
@@ -29,10 +32,19 @@ class _Own(NamedTuple):
     groups: Mapping[Ranks, Any] = {}
 
 
+class _Writer(IntEnum):
+    """Where the run's writer is, seen from a group. In this order, the highest that any rank tells holds for all."""
+
+    UNKNOWN = 0
+    ELSEWHERE = 1
+    HERE = 2
+
+
 class RankReducer:
     """Reduces snapshots over groups, and remembers what each group has agreed on."""
 
     def __init__(self) -> None:
+        self._warned = False
         self._layouts: dict[tuple[Ranks, Ranks], Layout] = {}  # by the group, and the one that keys are agreed on over
 
     def reduce(
@@ -95,8 +107,12 @@ class RankReducer:
         outliers: bool,
     ) -> dict[str, Metric]:
         place = (group.ranks, sync.ranks)
-        layout = self._layouts[place] = _agree(self._layouts.get(place, Layout()), snapshot, sync, own, failure)
-        sums, maxima = layout.pack(snapshot, group.is_writer)
+        layout, writer = _agree(self._layouts.get(place, Layout()), snapshot, sync, own, failure)
+        self._layouts[place] = layout
+        self._warn_without_writer(group, writer)
+        # Where nobody is known to be the writer, the first of the group stands in for it.
+        writes = group.is_writer or (writer is not _Writer.HERE and group.rank == 0)
+        sums, maxima = layout.pack(snapshot, writes)
         if not outliers:
             return layout.unpack(*group.all_reduce((sums, "SUM"), (maxima, "MAX")))
         (reduced_sums,) = group.all_reduce((sums, "SUM"))
@@ -104,23 +120,34 @@ class RankReducer:
         metrics = layout.unpack(reduced_sums, [max(column) for column in zip(*by_rank, strict=True)])
         return {**metrics, **_holders(layout, metrics, by_rank)}
 
+    def _warn_without_writer(self, group: "_Group", writer: "_Writer") -> None:
+        if writer is _Writer.ELSEWHERE and group.rank == 0 and not self._warned:
+            self._warned = True
+            _log.warning(
+                "the run's writer is not in the group of ranks %s: what is reduced over it reaches no destination; "
+                "set run.writer to a rank of the group (said once)",
+                list(group.ranks),
+            )
 
-def _agree(layout: Layout, snapshot: Snapshot, sync: "_Group", own: _Own, failure: Exception | None) -> Layout:
-    """The layout that all ranks share, after telling each other what is new in it."""
+
+def _agree(
+    layout: Layout, snapshot: Snapshot, sync: "_Group", own: _Own, failure: Exception | None
+) -> tuple[Layout, "_Writer"]:
+    """The layout that all ranks share, after telling each other what is new in it; and where the writer is."""
     mine = columns_of(snapshot, own.ranks)
     new = layout.missing(mine)
     failing = sync.rank + 1 if failure is not None else 0
-    highest, negated_lowest, any_new, any_failing = sync.agree(layout.signature, bool(new), failing)
+    highest, negated_lowest, any_new, any_failing, writer = sync.agree(layout.signature, bool(new), failing)
     if any_failing:
         reasons = sync.gather(None if failure is None else f"{type(failure).__name__}: {failure}")
         raise ReductionError(_failures(reasons)) from failure
     same = highest == -negated_lowest
     if same and not any_new:
-        return layout
+        return layout, _Writer(writer)
     told = sync.gather((new if same else [*layout.columns.values(), *mine], list(own.groups)))
     layout = (layout if same else Layout()).joined([columns for columns, _ in told])
     _check_all_join(layout, dict(zip(sync.ranks, (groups for _, groups in told), strict=True)))
-    return layout
+    return layout, _Writer(writer)
 
 
 def _check_all_join(layout: Layout, can_join: Mapping[int, list[Ranks]]) -> None:
@@ -158,16 +185,18 @@ class _Group:
             raise ReductionError(f"reduce_group: expected a group that this rank is in, got {group!r}")
         self.rank: int = self._dist.get_rank(group)
         self.global_rank: int = self._dist.get_rank()
-        self.is_writer = self.rank == 0 if is_writer is None else is_writer
+        self.is_writer = bool(is_writer)
+        self._writer = _Writer.UNKNOWN if is_writer is None else _Writer.HERE if is_writer else _Writer.ELSEWHERE
         self._device = _device_of(self._dist.get_backend(group))
 
-    def agree(self, signature: int, has_new: bool, failing: int) -> tuple[int, int, int, int]:
-        """The agreement, of four integers: highest and negated lowest signature, anything new, anybody failing."""
+    def agree(self, signature: int, has_new: bool, failing: int) -> list[int]:
+        """The agreement: highest and negated lowest signature, anything new, anybody failing, where the writer is."""
         torch = sys.modules["torch"]
-        told = torch.tensor([signature, -signature, int(has_new), failing], dtype=torch.int64, device=self._device)
+        mine = [signature, -signature, int(has_new), failing, int(self._writer)]
+        told = torch.tensor(mine, dtype=torch.int64, device=self._device)
         self._dist.all_reduce(told, op=self._dist.ReduceOp.MAX, group=self.handle)
-        highest, negated_lowest, any_new, any_failing = told.tolist()
-        return highest, negated_lowest, any_new, any_failing
+        agreed: list[int] = told.tolist()
+        return agreed
 
     def all_reduce(self, *vectors: tuple[list[float], str]) -> list[list[float]]:
         """One collective for each vector of float64, all on their way at once.

@@ -1,7 +1,7 @@
 """The process's trackers by name, and their export: local, or reduced over ranks."""
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -117,16 +117,22 @@ class Trackers:
         dies. Nothing is reset then.
         """
         name = reader or ""
-        if name not in self._reducers:
-            have = ", ".join(self._readers) or "none"
-            raise RltelError(f'export_all: reader: expected one added by add_reader (have {have}), got "{name}"')
+        reducer = (
+            self._reducers.get(name) or RankReducer()
+        )  # an unknown reader fails in `pending`, for all ranks to hear
         with _exported(self.all(), reset) as export:
-            export.pending = self._readers.get(name, Snapshot()) if name or self._readers else Snapshot()
-            reduced = export.reduced(self._reducers[name], reduce_group, key_sync_group, outliers, is_writer)
+            export.pending = lambda: self._pending_for(name)
+            reduced = export.reduced(reducer, reduce_group, key_sync_group, outliers, is_writer)
             snapshot = with_derived(reduced, self._derived)
         if reset:
             self._pass_on(export.fresh, name)
         return Stats(snapshot)
+
+    def _pending_for(self, reader: str) -> Snapshot:
+        if reader not in self._reducers:
+            have = ", ".join(name for name in self._reducers if name) or "none"
+            raise RltelError(f'export_all: reader: expected one added by add_reader (have {have}), got "{reader}"')
+        return self._readers.get(reader, Snapshot())
 
     def _pass_on(self, fresh: Snapshot, taken_by: str) -> None:
         """What one consumer took is pending for the others."""
@@ -143,24 +149,43 @@ class Trackers:
         ``derive``: with what is derived, which must not be merged any further.
         """
         with _exported(self.all(), reset) as export:
-            export.pending = self._readers.get("", Snapshot())
+            export.pending = lambda: self._pending_for("")
             yield with_derived(export.read(), self._derived if derive else {})
         if reset:
             self._pass_on(export.fresh, "")
 
 
 class _Export:
-    """One export under way: what was cut from trackers, read once somebody can handle a failure to."""
+    """One export under way: what was cut from trackers, and what it takes to put it back.
 
-    def __init__(self, taken: list[tuple[StatsTracker, Taken]]) -> None:
-        self._taken = taken
-        self.pending = Snapshot()
+    Cutting waits for `read`, so that a failure there is one that the other ranks hear of.
+    """
+
+    def __init__(self, trackers: Iterable[StatsTracker], only: str | None) -> None:
+        self._trackers = list(trackers)
+        self._only = only
+        self._taken: list[tuple[StatsTracker, Taken]] = []
+        self.pending: Callable[[], Snapshot] = Snapshot
         self.fresh = Snapshot()
 
     def read(self) -> Snapshot:
+        """What was recorded, and before it what is pending for this consumer."""
+        pending = self.pending()
+        for tracker in self._trackers:
+            self._taken.append((tracker, tracker.cut(self._only)))
         read([states for _, states in self._taken])
         self.fresh = merged(Snapshot.of_states(states, tracker.name) for tracker, states in self._taken)
-        return succeeded(self.pending, self.fresh) if self.pending else self.fresh
+        return succeeded(pending, self.fresh) if pending else self.fresh
+
+    def put_back(self) -> None:
+        """It failed, or was only a look."""
+        for tracker, states in self._taken:
+            tracker.put_back(states)
+
+    def done(self) -> None:
+        """It arrived."""
+        for tracker, states in self._taken:
+            tracker.exported(states)
 
     def reduced(
         self,
@@ -172,7 +197,7 @@ class _Export:
     ) -> Snapshot:
         if group is None:
             return self.read()
-        own_groups = {key: own for tracker, _ in self._taken for key, own in tracker.own_groups().items()}
+        own_groups = {key: own for tracker in self._trackers for key, own in tracker.own_groups().items()}
         return reducer.reduce(
             self.read,
             group,
@@ -185,17 +210,13 @@ class _Export:
 
 @contextmanager
 def _exported(trackers: Iterable[StatsTracker], reset: bool, only: str | None = None) -> Iterator[_Export]:
-    taken: list[tuple[StatsTracker, Taken]] = []
-    keep = not reset
+    export = _Export(trackers, only)
     try:
-        taken.extend((tracker, tracker.cut(only)) for tracker in trackers)
-        yield _Export(taken)
+        yield export
     except BaseException:
-        keep = True
+        export.put_back()
         raise
-    finally:
-        for tracker, states in taken:
-            if keep:
-                tracker.put_back(states)
-            else:
-                tracker.exported(states)
+    if reset:
+        export.done()
+    else:
+        export.put_back()
