@@ -31,6 +31,7 @@ from rltel.record.kinds import (
     Moments,
     State,
 )
+from rltel.record.local_rules import RULES, Running, applied, exported
 from rltel.record.masks import Masks
 from rltel.record.recorder import Recorder, ThreadBuffer, timeline
 
@@ -59,6 +60,7 @@ class Tracker:
         self._scope: ContextVar[_Scope] = ContextVar(f"rltel.scope.{self.name}", default=root)
         self._timings: dict[str, list[_Timing]] = {}
         self._own_groups: dict[str, Any] = {}
+        self._running: dict[str, Running] = {}
 
     # --- scopes ---------------------------------------------------------------------------------------------------
 
@@ -192,11 +194,50 @@ class Tracker:
         share = _weight(self._key(key), weight)
         self._add_all(WEIGHTED_AVG, self._observed({key: value}, share))
 
-    def gauge(self, values: Mapping[str, Any] | None = None, /, *, ranks: str = "mean", **keywords: Any) -> None:
-        """The last value of each key; over ranks the ``mean`` of those that have one, or ``sum, min, max, writer``."""
+    def gauge(
+        self,
+        values: Mapping[str, Any] | None = None,
+        /,
+        *,
+        ranks: str = "mean",
+        local: str = "last",
+        alpha: float = 0.1,
+        **keywords: Any,
+    ) -> None:
+        """One value of each key, as of now.
+
+        Args:
+            ranks: how ranks and workers merge: ``mean`` of those that have one, ``sum``, ``min``, ``max``, ``writer``.
+            local: what this process makes of its values: the ``last``; the ``max`` or ``min`` since the last export;
+                the ``cumulative`` total since the start; or an ``ema`` with this ``alpha`` (0 to 1).
+
+        Raises `RecordError` for another rule, for what is not one number, or for a value on a device with any rule but
+        ``last`` (the others would have to wait for it).
+        """
         if ranks not in GAUGES:
             raise RecordError(f"gauge: ranks: expected one of {', '.join(GAUGES)}, got {ranks!r}")
-        self._add_all(GAUGES[ranks], self._observed(_given("gauge", values, keywords), 1.0))
+        given = _given("gauge", values, keywords)
+        if local == "last":
+            self._add_all(GAUGES[ranks], self._observed(given, 1.0))
+        else:
+            self._gauge_by_rule(given, GAUGES[ranks], local, alpha)
+
+    def _gauge_by_rule(self, given: Mapping[str, Any], kind: Kind, local: str, alpha: float) -> None:
+        if local not in RULES:
+            raise RecordError(f"gauge: local: expected one of {', '.join(RULES)}, got {local!r}")
+        if not 0.0 < alpha <= 1.0:
+            raise RecordError(f"gauge: alpha: expected a number above 0 and at most 1, got {alpha!r}")
+        numbers = {self._key(key): self._one(key, value) for key, value in given.items()}
+        waiting = [key for key, number in numbers.items() if type(number) is not float]
+        if waiting:
+            raise RecordError(
+                f"{', '.join(waiting)}: gauge: local={local!r}: expected numbers on the host, got a device's"
+            )
+        self._claim(numbers, kind)
+        with self._lock:
+            for key, number in numbers.items():
+                value = applied(local, alpha, number, key, self._running)
+                self._merge({key: fold.weighted(value, 1.0)})
 
     def count(self, values: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
         """Add to counters. The flat dict has what was added since the last export; Prometheus and OTLP the total.
@@ -402,6 +443,7 @@ class Tracker:
     def exported(self, taken: Taken) -> None:
         """What was taken has arrived: the denominators that were live then are no longer."""
         with self._lock:
+            exported(taken.parts, self._running)
             self._masks.drop(taken.masks)
 
     def absorb(self, states: Mapping[str, State], sent: Sent) -> None:
@@ -419,6 +461,7 @@ class Tracker:
         self._lock = threading.RLock()
         self._kinds.after_fork()
         self._masks.drop(self._masks.live())
+        self._running.clear()
         for entry in self._entries.values():
             entry.reset()
 
