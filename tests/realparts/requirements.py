@@ -121,7 +121,7 @@ def need_rotel() -> Path:
 
 
 def _fetched(program: str) -> Path | None:
-    return _executable(tools_dir() / "servers" / "root" / "usr" / "bin" / program)
+    return _executable(tools_dir() / "servers" / "unpacked" / "usr" / "bin" / program)
 
 
 def _on_path(program: str) -> Path | None:

@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltel.core.errors import RecordError
-from rltel.record.entries import Kinds, Sent
+from rltel.record.entries import FOLD_AT, Kinds, Sent
 from rltel.record.kinds import AVG_MIN_MAX, GAUGE_MEAN, GAUGE_SUM, GAUGE_WRITER, PHASE_MS, SCALAR, State
 from rltel.record.recorder import Recorder
-from rltel.record.tracker import FOLD_AT, Tracker
+from rltel.record.tracker import Tracker
 
 NAN, INF = math.nan, math.inf
 Taken = Callable[..., dict[str, float]]

