@@ -37,7 +37,16 @@ class Layout:
         written = "\n".join(map(repr, self.columns.values()))
         digest = hashlib.blake2b(written.encode(), digest_size=8).digest()
         self._packing = [_packing(column) for column in self.columns.values() if not column.ranks]
+        self._plain = {key: kind for key, kind, _, _, _ in self._packing if not kind.bucketed}
         self.signature = int.from_bytes(digest, "big") >> 1  # 63 bits: it is also sent negated
+
+    def new_in(self, snapshot: Snapshot, ranks: Mapping[str, Ranks]) -> list[Column]:
+        """The columns of a snapshot that are missing here. Nearly always none: so most are passed over at a glance."""
+        known = self._plain
+        doubtful = {
+            key: metric for key, metric in snapshot.items() if known.get(key) is not metric.state.kind or key in ranks
+        }
+        return self.missing(columns_of(doubtful, ranks)) if doubtful else []
 
     def missing(self, columns: Iterable[Column]) -> list[Column]:
         """What of these is new here: keys, kinds, groups or blocks of buckets."""
@@ -127,7 +136,7 @@ def _packing(column: Column) -> tuple[str, Kind, str, int, tuple[int, ...]]:
     return column.key, kind, column.tracker, 1 + len(_SUMS[kind]) + len(indices), indices
 
 
-def columns_of(snapshot: Snapshot, ranks: Mapping[str, Ranks]) -> list[Column]:
+def columns_of(snapshot: Mapping[str, Metric], ranks: Mapping[str, Ranks]) -> list[Column]:
     """The columns that a snapshot needs; ``ranks`` has the keys whose group is their own."""
     return [
         Column(key, metric.state.kind.name, metric.tracker, _blocks(metric.state), ranks.get(key, ()))

@@ -16,6 +16,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from rltel.core.errors import ReductionError
 from rltel.reduce.layout import Layout, Ranks, columns_of
@@ -23,6 +24,7 @@ from rltel.reduce.snapshot import Metric, Snapshot, gauge_of
 
 _log = logging.getLogger("rltel")
 Take = Callable[[], Snapshot]
+_PAIR = 2  # between two ranks gathering moves no more than reducing, in one collective instead of two
 
 
 class _Own(NamedTuple):
@@ -113,12 +115,12 @@ class RankReducer:
         # Where nobody is known to be the writer, the first of the group stands in for it.
         writes = group.is_writer or (writer is not _Writer.HERE and group.rank == 0)
         sums, maxima = layout.pack(snapshot, writes)
-        if not outliers:
+        if not outliers and len(group.ranks) > _PAIR:
             return layout.unpack(*group.all_reduce((sums, "SUM"), (maxima, "MAX")))
-        (reduced_sums,) = group.all_reduce((sums, "SUM"))
-        by_rank = group.all_gather(maxima)
-        metrics = layout.unpack(reduced_sums, [max(column) for column in zip(*by_rank, strict=True)])
-        return {**metrics, **_holders(layout, metrics, by_rank)}
+        by_rank = group.all_gather(sums + maxima)
+        reduced_sums, extremes = by_rank[:, : len(sums)].sum(axis=0), by_rank[:, len(sums) :]
+        metrics = layout.unpack(reduced_sums.tolist(), extremes.max(axis=0).tolist())
+        return {**metrics, **_holders(layout, metrics, extremes)} if outliers else metrics
 
     def _warn_without_writer(self, group: "_Group", writer: "_Writer") -> None:
         if writer is _Writer.ELSEWHERE and group.rank == 0 and not self._warned:
@@ -134,8 +136,7 @@ def _agree(
     layout: Layout, snapshot: Snapshot, sync: "_Group", own: _Own, failure: Exception | None
 ) -> tuple[Layout, "_Writer"]:
     """The layout that all ranks share, after telling each other what is new in it; and where the writer is."""
-    mine = columns_of(snapshot, own.ranks)
-    new = layout.missing(mine)
+    new = layout.new_in(snapshot, own.ranks)
     failing = sync.rank + 1 if failure is not None else 0
     highest, negated_lowest, any_new, any_failing, writer = sync.agree(layout.signature, bool(new), failing)
     if any_failing:
@@ -144,7 +145,9 @@ def _agree(
     same = highest == -negated_lowest
     if same and not any_new:
         return layout, _Writer(writer)
-    told = sync.gather((new if same else [*layout.columns.values(), *mine], list(own.groups)))
+    told = sync.gather(
+        (new if same else [*layout.columns.values(), *columns_of(snapshot, own.ranks)], list(own.groups))
+    )
     layout = (layout if same else Layout()).joined([columns for columns, _ in told])
     _check_all_join(layout, dict(zip(sync.ranks, (groups for _, groups in told), strict=True)))
     return layout, _Writer(writer)
@@ -161,15 +164,13 @@ def _check_all_join(layout: Layout, can_join: Mapping[int, list[Ranks]]) -> None
             )
 
 
-def _holders(layout: Layout, metrics: Mapping[str, Metric], by_rank: list[list[float]]) -> dict[str, Metric]:
+def _holders(layout: Layout, metrics: Mapping[str, Metric], extremes: npt.NDArray[np.float64]) -> dict[str, Metric]:
     """For each extreme, the rank in the group that holds it (the first, if several do), as a gauge."""
     holders: dict[str, Metric] = {}
-    columns = zip(*by_rank, strict=True)
-    for key, moment in layout.extremes():
-        values = next(columns)
+    for (key, moment), values in zip(layout.extremes(), extremes.T, strict=True):
         metric = metrics.get(key)
-        if metric is not None and math.isfinite(max(values)):
-            state = gauge_of(float(values.index(max(values))))
+        if metric is not None and math.isfinite(values.max()):
+            state = gauge_of(float(values.argmax()))
             holders[f"{key}/{moment.name.lower()}_rank"] = Metric(state, metric.tracker, reduced=True)
     return holders
 
@@ -217,15 +218,16 @@ class _Group:
         torch = sys.modules["torch"]
         return torch.from_numpy(np.array(values, np.float64)).to(self._device)
 
-    def all_gather(self, values: list[float]) -> list[list[float]]:
-        """Every rank's vector, in the order of ranks."""
+    def all_gather(self, values: list[float]) -> npt.NDArray[np.float64]:
+        """Every rank's vector, as rows in the order of ranks. One collective; none if it is empty (on every rank)."""
         if not values:
-            return [[] for _ in self.ranks]
+            return np.empty((len(self.ranks), 0))
         torch = sys.modules["torch"]
         mine = self._vector(values)
         everything = [torch.empty_like(mine) for _ in self.ranks]
         self._dist.all_gather(everything, mine, group=self.handle)
-        return [vector.tolist() for vector in everything]
+        gathered: npt.NDArray[np.float64] = torch.stack(everything).cpu().numpy()
+        return gathered
 
     def gather(self, told: Any) -> list[Any]:
         """What each rank tells, in the order of ranks."""
