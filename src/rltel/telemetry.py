@@ -204,12 +204,8 @@ class Telemetry:
         """One line: which run, who we are, and where each thing goes."""
         if self._pipeline is None:
             return "rltel: nothing is switched on"
-        who = (
-            f"{self.identity.role} {self.identity.index}, writer"
-            if self.identity.is_writer
-            else (f"{self.identity.role} {self.identity.index}")
-        )
-        return f"rltel: run {self.identity.run_id} ({who}): " + ", ".join(self._places)
+        who = f"{self.identity.role} {self.identity.index}{', writer' if self.identity.is_writer else ''}"
+        return f"rltel: run {self.identity.run_id} ({who}): {', '.join(self._places)}"
 
     def commit(
         self,
