@@ -48,7 +48,7 @@ from rltel.reduce.snapshot import Snapshot
 from rltel.reduce.stats import Stats
 from rltel.reduce.trackers import StatsTracker
 from rltel.reduce.workers import Payload, merge_payloads
-from rltel.telemetry import Telemetry, process
+from rltel.telemetry import Telemetry, check_steps, process
 from rltel.version import VERSION
 
 __version__ = VERSION
@@ -124,7 +124,9 @@ def export_all(
 
     If it raises (`ReductionError`, on every rank alike, if one cannot export), nothing is reset.
     """
-    return process.export_all(reduce_group, key_sync_group, reset, reader, outliers)
+    return process.export_all(
+        reduce_group, key_sync_group=key_sync_group, reset=reset, reader=reader, outliers=outliers
+    )
 
 
 def commit(
@@ -158,14 +160,22 @@ _step_clock = PhaseClock(PhaseSet("step", "learner", "step", "timeperf/step", ()
 
 @contextmanager
 def step(number: int, *, env_steps: int | None = None, reduce_group: Any = None) -> Iterator[None]:
-    """Iteration, export and commit in one. A step that ends with an exception is not committed."""
+    """Iteration, export and commit in one. Phase clocks go inside.
+
+    A step that ends with an exception is not committed; what it recorded is in the next one. With a `reduce_group`,
+    ranks that are at different steps (one caught an exception, say) all raise `ReductionError`.
+    """
+    check_steps(step=number, env_steps=env_steps)  # before anything is exported, which could then not be committed
     with _step_clock.iteration(step=number):
         yield
-    commit(None if reduce_group is None else export_all(reduce_group), step=number, env_steps=env_steps)
+    stats = None if reduce_group is None else process.export_all(reduce_group, step=number)
+    commit(stats, step=number, env_steps=env_steps)
 
 
 def timed(key: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorator: `record_timing` around every call of a function, also of an ``async`` one."""
+    """Decorator: `record_timing` around every call of a function, also of an ``async`` one: ``@timed("reward")``."""
+    if not isinstance(key, str):
+        raise RecordError(f'timed: expected a key, as in @rltel.timed("reward"), got {key!r}')
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         if inspect.iscoroutinefunction(function):

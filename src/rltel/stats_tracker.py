@@ -136,7 +136,7 @@ def get(name: str = "") -> DistributedStatsTracker:
 
 def export_all(reduce_group: Any = None, key_sync_group: Any = None, reset: bool = True) -> Stats:
     """Everything that any tracker recorded since the last export: see `rltel.export_all`."""
-    return process.export_all(reduce_group, key_sync_group, reset, None, False)
+    return process.export_all(reduce_group, key_sync_group=key_sync_group, reset=reset)
 
 
 TRACKERS = NamedTrackers(process.trackers)

@@ -48,6 +48,21 @@ _NOT_YET = {
 }
 
 
+_WITHOUT_EFFECT = (
+    "run.config",
+    "run.include_host",
+    "trace.thread_time",
+    "trace.cuda_events",
+    "trace.steps",
+    "otlp.traces",
+    "otlp.exponential_histograms",
+    "jsonl.write",
+    "names.strict",
+    "names.max_series_per_metric",
+    "pipeline.sigterm",
+)
+
+
 class Telemetry:
     """One process's telemetry, from a resolved config. With nothing switched on it does nothing, cheaply."""
 
@@ -65,6 +80,7 @@ class Telemetry:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         _refuse_what_is_not_there(config)
+        _say_what_has_no_effect(config)
         self.config = config
         self.identity = identity
         self.root: SpanContext = span_context(new_trace_id(), new_id())
@@ -120,7 +136,7 @@ class Telemetry:
 
     def _open_jsonl(self, run_dir: Path) -> None:
         given = self.config.jsonl.path
-        path = Path(given) if given else run_dir / "metrics" / f"{self.identity.name}.jsonl"
+        path = _placed(given, run_dir) if given else run_dir / "metrics" / f"{self.identity.name}.jsonl"
         self._jsonl = JsonlFile(path, self.identity, self._destination("jsonl"))
         self._close_last.callback(self._jsonl.close)
         self._places.append(f"jsonl {path}")
@@ -132,7 +148,7 @@ class Telemetry:
         if config.tensorboard.path is not None and self.identity.is_writer:
             from rltel.export.tensorboard import TensorBoardSink  # imports tensorboard
 
-            folder = Path(config.tensorboard.path.replace("{run_dir}", str(run_dir)))
+            folder = _placed(config.tensorboard.path, run_dir)
             yield TensorBoardSink(folder, config.run.step_axis)
         if config.console.enabled and self.identity.is_writer:
             yield ConsoleSink(self._stdout, config.console.interval_s, self._clock.monotonic_ns)
@@ -172,7 +188,7 @@ class Telemetry:
             return _nothing
         from rltel.export.perfetto import PerfettoWriter  # imports Perfetto's schema
 
-        folder = Path(config.output_dir) if config.output_dir else run_dir / "trace"
+        folder = _placed(config.output_dir, run_dir) if config.output_dir else run_dir / "trace"
         writer = PerfettoWriter(
             folder,
             self.identity,
@@ -222,7 +238,7 @@ class Telemetry:
         When it returns, the step is in the run directory's JSONL, in the kernel's hands. Raises `RecordError` for
         numbers or steps that are none; nothing is lost then.
         """
-        _check_steps(step=step, env_steps=env_steps, epoch=epoch, epoch_step=epoch_step)
+        check_steps(step=step, env_steps=env_steps, epoch=epoch, epoch_step=epoch_step)
         if stats is not None:
             self._commit(snapshot_of(stats), step, env_steps, epoch, epoch_step, axis)
             return
@@ -280,6 +296,11 @@ class Telemetry:
                 _log.warning("%s: lost %d in all (%s)", destination.name, lost, destination.dropped_totals)
 
 
+def _placed(path: str, run_dir: Path) -> Path:
+    """A path of the config, with ``{run_dir}`` filled in."""
+    return Path(path.replace("{run_dir}", str(run_dir)))
+
+
 def _nothing() -> None:
     """Nothing to drain."""
 
@@ -296,7 +317,8 @@ def _linger(collector: RunCollector, seconds: float) -> None:
             time.sleep(0.05)
 
 
-def _check_steps(**steps: int | None) -> None:
+def check_steps(**steps: int | None) -> None:
+    """Refuse steps that are no whole numbers >= 0."""
     for name, value in steps.items():
         if value is None and name != "step":
             continue
@@ -306,10 +328,21 @@ def _check_steps(**steps: int | None) -> None:
 
 def _refuse_what_is_not_there(config: TelemetryConfig) -> None:
     for path, what in _NOT_YET.items():
-        section, field = path.split(".")
-        value = getattr(getattr(config, section), field)
+        value = _setting(config, path)
         if value not in (False, None, "disabled"):
             raise ConfigError(f"{path}: {what} is not in this version of rltel, got {value!r}")
+
+
+def _say_what_has_no_effect(config: TelemetryConfig) -> None:
+    default = TelemetryConfig()
+    changed = [path for path in _WITHOUT_EFFECT if _setting(config, path) != _setting(default, path)]
+    if changed:
+        _log.warning("%s: set, but without effect in this version of rltel", ", ".join(changed))
+
+
+def _setting(config: TelemetryConfig, path: str) -> Any:
+    section, field = path.split(".")
+    return getattr(getattr(config, section), field)
 
 
 # --- the process's one ----------------------------------------------------------------------------------------------
@@ -417,12 +450,10 @@ class Process:
     def _at_exit(self) -> None:
         self.shutdown(linger=getattr(sys, "last_type", None) is None)  # no lingering after an exception
 
-    def export_all(
-        self, reduce_group: Any, key_sync_group: Any, reset: bool, reader: str | None, outliers: bool
-    ) -> Stats:
+    def export_all(self, reduce_group: Any, **how: Any) -> Stats:
         """See `rltel.export_all`."""
         is_writer = self.telemetry.identity.is_writer if self.telemetry and self.telemetry.run_dir else None
-        return self.trackers.export_all(reduce_group, key_sync_group, reset, reader, outliers, is_writer)
+        return self.trackers.export_all(reduce_group, is_writer=is_writer, **how)
 
     def commit(self, stats: Mapping[str, Any] | None = None, **where: Any) -> None:
         """See `rltel.commit`."""

@@ -119,19 +119,18 @@ def test_sparse_leaves_the_empty_buckets_out() -> None:
 @settings(max_examples=200)
 @given(st.lists(in_layout, min_size=1, max_size=60), st.floats(0, 1))
 def test_a_quantile_is_off_by_at_most_2_2_percent(values: list[float], q: float) -> None:
-    right = float(np.quantile(values, q, method="lower"))
+    lower, upper = (float(np.quantile(values, q, method=method)) for method in ("lower", "higher"))
     found = quantile(count_buckets(np.array(values)), q)
-    assert math.copysign(1, found) == math.copysign(1, right)
-    assert abs(found - right) <= 0.022 * abs(right)
+    # Between two values that lie on both sides of zero the error is that of the larger one.
+    assert abs(found - float(np.quantile(values, q))) <= 0.022 * max(abs(lower), abs(upper))
 
 
 @pytest.mark.parametrize("q", [0.0, 0.25, 0.5, 0.9, 0.99, 1.0])
 @pytest.mark.parametrize("n", [1, 2, 3, 10, 100, 101])
-def test_a_quantile_is_at_the_rank_of_numpys_lower(n: int, q: float) -> None:
+def test_a_quantile_is_where_numpys_is(n: int, q: float) -> None:
     values = [2.0**e for e in range(-20, -20 + min(n, 40))] * -(-n // 40)
     values = values[:n]
-    right = float(np.quantile(values, q, method="lower"))
-    assert bucket_of(quantile(count_buckets(np.array(values)), q)) == bucket_of(right)
+    assert quantile(count_buckets(np.array(values)), q) == pytest.approx(np.quantile(values, q), rel=0.022)
 
 
 def test_quantiles_count_infinities_as_the_ends() -> None:

@@ -406,7 +406,7 @@ class TestDistributions:
         found = taken()
         assert (found["x/avg"], found["x/min"], found["x/max"]) == (50.5, 1.0, 100.0)
         for stat, q in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
-            assert found[f"x/{stat}"] == pytest.approx(np.quantile(values, q, method="lower"), rel=0.022)
+            assert found[f"x/{stat}"] == pytest.approx(np.quantile(values, q), rel=0.022)
 
     def test_over_a_mask_or_denominator(self, tracker: Tracker, taken: Taken) -> None:
         tracker.denominator(n=[True, False, True])
@@ -652,7 +652,8 @@ class TestTaking:
             1.0,
             3.0,
         )
-        assert (found["c"], found["d/avg"], found["d/p50"]) == (4.0, 2.0, 1.0)
+        assert (found["c"], found["d/avg"]) == (4.0, 2.0)
+        assert found["d/p50"] == pytest.approx(2.0, rel=0.022)
         assert found["g"] == 3.0  # a newer last value stays
 
     def test_put_back_brings_a_gauge_back(self, tracker: Tracker, taken: Taken) -> None:

@@ -1133,3 +1133,16 @@ class TestTheWriter:
             return trackers.export_all(reduce_group=dist.group.WORLD, is_writer=rank == 1)["x"]
 
         assert two.run(on_rank) == [2.0, 2.0]
+
+    def test_ranks_at_different_steps_all_raise_and_keep_what_they_have(self, two: Ranks) -> None:
+        """One caught an exception in its step 1 and went on to step 2: the other is still at 1."""
+
+        def on_rank(rank: int) -> tuple[str, float]:
+            trackers = fresh()
+            trackers.default.count(n=1)
+            said = failure_of(lambda: export(trackers, step=1 + rank))
+            return said, trackers.export_all()["n"]
+
+        said = agreed(two.run(on_rank))
+        assert said[0].startswith("ReductionError: ranks are at different steps, 1 to 2")
+        assert said[1] == 1.0

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltel.core.errors import RecordError
+from rltel.core.errors import RecordError, RltelError
 from rltel.record import fold
 from rltel.record.recorder import Recorder
 from rltel.reduce.stats import Stats
@@ -246,3 +246,48 @@ def test_opentelemetry_python_2767_a_forked_child_counts_its_own() -> None:
     child, parent = map(json.loads, run.stdout.splitlines())
     assert child == {"before": {}, "after": {"x": 5.0, "x__count": 1}}
     assert parent == {"x": 1.0, "x__count": 1, "n": 1.0, "named/x": 1.0, "named/x__count": 1}
+
+
+class TestReaders:
+    def test_do_not_drain_each_other(self, trackers: Trackers) -> None:
+        trackers.add_reader("panel")
+        trackers.default.count(n=1)
+        assert trackers.export_all() == {"n": 1.0}
+        trackers.default.count(n=2)
+        assert trackers.export_all(reader="panel") == {"n": 3.0}
+        assert trackers.export_all() == {"n": 2.0}
+        assert trackers.export_all(reader="panel") == trackers.export_all() == {}
+
+    def test_that_export_at_once_lose_nothing(self, trackers: Trackers, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One exports while the other is in the middle of it: as a panel's thread and a training loop do."""
+        trackers.add_reader("panel")
+        trackers.default.count(n=1)
+        real = trackers.default.cut
+
+        def cut(only: str | None = None) -> Any:
+            monkeypatch.setattr(trackers.default, "cut", real)
+            trackers.default.count(n=100)
+            assert trackers.export_all() == {"n": 101.0}
+            return real(only)
+
+        monkeypatch.setattr(trackers.default, "cut", cut)
+        first = trackers.export_all(reader="panel").get("n", 0.0)
+        assert first + trackers.export_all(reader="panel").get("n", 0.0) == 101.0
+
+    def test_keep_what_is_pending_when_an_export_fails_or_was_only_a_look(
+        self, trackers: Trackers, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        trackers.add_reader("panel")
+        trackers.default.count(n=1)
+        trackers.export_all()
+        assert trackers.export_all(reader="panel", reset=False) == {"n": 1.0}
+        trackers.default.count(n=0)
+        with monkeypatch.context() as patch:
+            patch.setattr(trackers.default, "cut", lambda only=None: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                trackers.export_all(reader="panel")
+        assert trackers.export_all(reader="panel") == {"n": 1.0}
+
+    def test_that_were_not_declared_are_refused(self, trackers: Trackers) -> None:
+        with pytest.raises(RltelError, match="reader: expected one added by add_reader"):
+            trackers.export_all(reader="nobody")

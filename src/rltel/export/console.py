@@ -60,10 +60,11 @@ class ConsoleSink:
         self._printed_ns, self._pending = now, None
 
     def _headlines(self, values: Mapping[str, float]) -> dict[str, float]:
-        """What the catalogue calls a headline; without any, the first few keys."""
+        """What the catalogue calls a headline; without any, the first few keys, timings last."""
         found: dict[str, float] = {}
         for key, value in values.items():
             match = self._catalogue.find(key.removesuffix("/avg"))
             if match is not None and match.headline is not None:
                 found[match.headline] = value
-        return found or dict(list(values.items())[:_SHOWN_WITHOUT_HEADLINES])
+        own_first = sorted(values.items(), key=lambda item: "timeperf/" in item[0])
+        return found or dict(own_first[:_SHOWN_WITHOUT_HEADLINES])

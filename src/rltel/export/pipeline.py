@@ -39,6 +39,9 @@ class RemoteWorker:
     def put(self, commit: Commit, points: Sequence[Point]) -> None:
         """Queue one commit; the oldest go if there is no room."""
         with self._changed:
+            if self._closing:
+                self.destination.dropped("shutdown")
+                return
             self._queue.append((commit, points))
             self._held_bytes += _POINT_BYTES * len(points)
             while self._held_bytes > self._queue_bytes and len(self._queue) > 1:
@@ -115,7 +118,8 @@ class Pipeline:
         self._handled = 0
         self._submitted = 0
         self._flushes = 0
-        self._flush_wanted = False
+        self._flushed = 0  # commits that were handled before the last flush
+        self._flush_wanted = -1  # commits that somebody waits to be flushed; -1: nobody
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="rltel-pipeline", daemon=True)
         self._thread.start()
@@ -136,11 +140,12 @@ class Pipeline:
         if not self._thread.is_alive():
             return self._handled >= self._submitted
         with self._idle:
-            wanted, flushes = self._submitted, self._flushes
-            self._flush_wanted = True
+            wanted = self._submitted
+            flushes = self._flushes
+            self._flush_wanted = max(self._flush_wanted, wanted)
             self._wake.set()
             arrived = self._idle.wait_for(
-                lambda: self._handled >= wanted and self._flushes > flushes, max(0.0, deadline - time.monotonic())
+                lambda: self._flushed >= wanted and self._flushes > flushes, max(0.0, deadline - time.monotonic())
             )
         return all([arrived, *(worker.wait_empty(deadline) for worker in self._remote)])
 
@@ -164,7 +169,7 @@ class Pipeline:
             self._handle_inbox(None if closing else next_flush)
             if closing:
                 self._release_skipped()
-            if closing or self._flush_wanted or time.monotonic() >= next_flush:
+            if closing or self._flush_wanted >= 0 or time.monotonic() >= next_flush:
                 self._flush_local()
                 next_flush = time.monotonic() + self._flush_interval_s
             if closing:
@@ -232,18 +237,21 @@ class Pipeline:
     def _send(self, commit: Commit) -> None:
         with self._totals_lock:
             points = points_of(commit, self._totals, self._namer)
+        for worker in self._remote:  # first, since a local sink may hang
+            worker.put(commit, points)
         for sink, destination in self._local:
             _deliver(sink, destination, commit, points)
-        for worker in self._remote:
-            worker.put(commit, points)
 
     def _flush_local(self) -> None:
-        self._flush_wanted = False
+        handled = self._handled
         _guarded(self._drain, self.account)
         for sink, destination in self._local:
             _guarded(sink.flush, destination)
         with self._idle:
+            self._flushed = handled
             self._flushes += 1
+            if self._flush_wanted <= handled:
+                self._flush_wanted = -1
             self._idle.notify_all()
 
 

@@ -79,14 +79,22 @@ def middle(index: int) -> float:
 
 
 def quantile(buckets: Mapping[int, float], q: float, below: float = 0.0, above: float = 0.0) -> float:
-    """The value at rank ``q * (n - 1)`` (NumPy's ``method="lower"``), to within the layout's relative error.
+    """The value at rank ``q * (n - 1)``, between two values by linear interpolation, as NumPy does by default.
 
-    ``below`` and ``above`` count values that are -infinity and +infinity. NaN if there is nothing.
+    Each of the two is right to within the layout's relative error. ``below`` and ``above`` count values that are
+    -infinity and +infinity. NaN if there is nothing.
     """
     total = below + above + sum(buckets.values())
     if not total:
         return math.nan
-    rank = math.floor(q * (total - 1))
+    rank = q * (total - 1)
+    lower = _at_rank(buckets, math.floor(rank), below)
+    upper = _at_rank(buckets, math.ceil(rank), below)
+    share = rank - math.floor(rank)
+    return lower if lower == upper or not share else (1.0 - share) * lower + share * upper
+
+
+def _at_rank(buckets: Mapping[int, float], rank: int, below: float) -> float:
     if rank < below:
         return -math.inf
     seen = below

@@ -72,6 +72,7 @@ class Timing:
     def __enter__(self) -> Self:
         if self.spent:
             raise RecordError(f"record_timing({self._name!r}): used for a second time; call record_timing again")
+        self.spent = True
         self._begin = begin = self._now()
         if self._recorder.on:
             self._buffer = self._recorder.begin((begin, self._name, "timing", None, None))
@@ -88,5 +89,4 @@ class Timing:
             self._buffer = None
         if len(numbers) >= FOLD_AT:
             self._too_many(self._entry)
-        self.spent = True
         self._pool.append(self)

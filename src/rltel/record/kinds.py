@@ -81,6 +81,8 @@ class Kind:
     name: str
     keeps: tuple[Moment, ...]
     finish: Finish
+    suffixes: tuple[str, ...] = ("",)
+    """What may follow its key in the flat dict."""
     bucketed: bool = False
     replaces: bool = False
     averages: bool = False
@@ -228,6 +230,9 @@ def _scaled(stat: str, scale: float) -> Finish:
 
 _NONFINITE = (Moment.NAN, Moment.POSITIVE_INFINITY, Moment.NEGATIVE_INFINITY)
 _MEAN = (Moment.SUM, Moment.COUNT, *_NONFINITE)
+_THREE = ("/avg", "/min", "/max")
+_QUANTILES = (*_THREE, "/p50", "/p90", "/p99")
+_COUNTED = ("", "__count")
 _TIMED = (Moment.SUM, Moment.COUNT, Moment.MAX)
 
 
@@ -244,17 +249,19 @@ def _three(moments: Moments, buckets: Mapping[int, float]) -> Sequence[Value]:
     )
 
 
-AVG_MIN_MAX = Kind("avg_min_max", (*_MEAN, Moment.MIN, Moment.MAX), _three, averages=True)
+AVG_MIN_MAX = Kind("avg_min_max", (*_MEAN, Moment.MIN, Moment.MAX), _three, _THREE, averages=True)
 AVG = Kind("avg", _MEAN, _one("avg", _average), averages=True)
 SUM = Kind("sum", (Moment.SUM, *_NONFINITE), _one("sum", _sum))
 MIN = Kind("min", (Moment.MIN, *_NONFINITE), _one("min", _lowest))
 MAX = Kind("max", (Moment.MAX, *_NONFINITE), _one("max", _highest))
 WEIGHTED_AVG = Kind("weighted_avg", _MEAN, _one("avg", _average), averages=True)
-SCALAR = Kind("scalar", _MEAN, _with_count("avg"), averages=True)
-TIMING = Kind("timing", _TIMED, _with_count("avg"), bucketed=True)
+SCALAR = Kind("scalar", _MEAN, _with_count("avg"), _COUNTED, averages=True)
+TIMING = Kind("timing", _TIMED, _with_count("avg"), _COUNTED, bucketed=True)
 PHASE_S = Kind("phase_s", _TIMED, _scaled("avg", 1.0), bucketed=True)
 PHASE_MS = Kind("phase_ms", _TIMED, _scaled("avg", 1e3), bucketed=True)
-HISTOGRAM = Kind("histogram", (*_MEAN, Moment.MIN, Moment.MAX), _together(_three, _quantiles), bucketed=True)
+HISTOGRAM = Kind(
+    "histogram", (*_MEAN, Moment.MIN, Moment.MAX), _together(_three, _quantiles), _QUANTILES, bucketed=True
+)
 COUNTER = Kind("counter", (Moment.SUM,), _one("total", _sum))
 GAUGE_MEAN = Kind("gauge_mean", _MEAN, _one("last", _average), replaces=True)
 GAUGE_SUM = Kind("gauge_sum", _MEAN, _one("last", lambda m: _sum(m) if m.n or m.nonfinite else None), replaces=True)

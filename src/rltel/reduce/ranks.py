@@ -58,6 +58,7 @@ class RankReducer:
         own_groups: Mapping[str, Any] | None = None,
         is_writer: bool | None = None,
         outliers: bool = False,
+        step: int | None = None,
     ) -> Snapshot:
         """What all ranks of the group have, merged; the same on every rank.
 
@@ -70,13 +71,14 @@ class RankReducer:
                 one of the two groups above.
             is_writer: whether this rank's value counts for gauges that merge by ``writer`` (None: the group's first).
             outliers: also say which rank holds each extreme, by gathering the extremes instead of reducing them.
+            step: which all ranks must be at, if given: one that caught an exception may be a step ahead.
 
         Raises `ReductionError` or `RecordError` on every rank alike if one cannot export or kinds conflict, and what
         the group raises if a peer dies.
         """
         given = own_groups or {}
-        main = _Group(group, is_writer)
-        sync = _Group(key_sync_group, is_writer) if key_sync_group is not None else main
+        main = _Group(group, is_writer, step)
+        sync = _Group(key_sync_group, is_writer, step) if key_sync_group is not None else main
         failure: Exception | None = None
         snapshot, own = Snapshot(), _Own()
         try:
@@ -138,7 +140,13 @@ def _agree(
     """The layout that all ranks share, after telling each other what is new in it; and where the writer is."""
     new = layout.new_in(snapshot, own.ranks)
     failing = sync.rank + 1 if failure is not None else 0
-    highest, negated_lowest, any_new, any_failing, writer = sync.agree(layout.signature, bool(new), failing)
+    agreed = sync.agree(layout.signature, bool(new), failing)
+    highest, negated_lowest, any_new, any_failing, writer, last_step, negated_first_step = agreed
+    if last_step != -negated_first_step:
+        raise ReductionError(
+            f"ranks are at different steps, {-negated_first_step} to {last_step} (-1: none was given); one of them "
+            "left a step early, as by an exception that it caught (nothing was reset)"
+        )
     if any_failing:
         reasons = sync.gather(None if failure is None else f"{type(failure).__name__}: {failure}")
         raise ReductionError(_failures(reasons)) from failure
@@ -178,7 +186,7 @@ def _holders(layout: Layout, metrics: Mapping[str, Metric], extremes: npt.NDArra
 class _Group:
     """A process group as this module needs it: plain lists in and out, through the device that its backend wants."""
 
-    def __init__(self, group: Any, is_writer: bool | None) -> None:
+    def __init__(self, group: Any, is_writer: bool | None, step: int | None = None) -> None:
         self._dist: Any = _distributed()
         self.handle = group
         self.ranks = _ranks_of(group)
@@ -188,12 +196,16 @@ class _Group:
         self.global_rank: int = self._dist.get_rank()
         self.is_writer = bool(is_writer)
         self._writer = _Writer.UNKNOWN if is_writer is None else _Writer.HERE if is_writer else _Writer.ELSEWHERE
+        self._step = -1 if step is None else step
         self._device = _device_of(self._dist.get_backend(group))
 
     def agree(self, signature: int, has_new: bool, failing: int) -> list[int]:
-        """The agreement: highest and negated lowest signature, anything new, anybody failing, where the writer is."""
+        """The agreement, each the highest that any rank tells.
+
+        Signature, negated signature, anything new, anybody failing, where the writer is, step, negated step.
+        """
         torch = sys.modules["torch"]
-        mine = [signature, -signature, int(has_new), failing, int(self._writer)]
+        mine = [signature, -signature, int(has_new), failing, int(self._writer), self._step, -self._step]
         told = torch.tensor(mine, dtype=torch.int64, device=self._device)
         self._dist.all_reduce(told, op=self._dist.ReduceOp.MAX, group=self.handle)
         agreed: list[int] = told.tolist()

@@ -67,7 +67,8 @@ class Trackers:
 
     def add_reader(self, name: str) -> None:
         """A second consumer of all trackers, with a pending state of its own: neither drains the other."""
-        self._readers.setdefault(name, Snapshot())
+        with self._lock:
+            self._readers.setdefault(name, Snapshot())
         self._reducers.setdefault(name, RankReducer())
 
     def derive(self, key: str, finish: Finish, **arguments: str) -> None:
@@ -99,6 +100,7 @@ class Trackers:
         reader: str | None = None,
         outliers: bool = False,
         is_writer: bool | None = None,
+        step: int | None = None,
     ) -> Stats:
         """Everything that any tracker recorded since the last export. If it fails, nothing is lost.
 
@@ -112,6 +114,7 @@ class Trackers:
             outliers: also say which rank of the group holds each extreme (``k/min_rank``, ``k/max_rank``). The extremes
                 are then gathered instead of reduced: the cost grows with the number of ranks.
             is_writer: whether this process's value counts for gauges that merge by ``writer``.
+            step: which all ranks must be at, if given.
 
         Raises `ReductionError` on every rank alike if one of them cannot export, and what the group raises if a peer
         dies. Nothing is reset then.
@@ -120,27 +123,49 @@ class Trackers:
         reducer = (
             self._reducers.get(name) or RankReducer()
         )  # an unknown reader fails in `pending`, for all ranks to hear
+        with self._consumed(name, reset) as export:
+            snapshot = export.reduced(reducer, reduce_group, key_sync_group, outliers, is_writer, step)
+        return Stats(with_derived(snapshot, self._derived))
+
+    @contextmanager
+    def _consumed(self, reader: str, reset: bool) -> Iterator["_Export"]:
+        """One consumer's export: what it takes is pending for the others, what it leaves is pending for itself."""
         with _exported(self.all(), reset) as export:
-            export.pending = lambda: self._pending_for(name)
-            reduced = export.reduced(reducer, reduce_group, key_sync_group, outliers, is_writer)
-            snapshot = with_derived(reduced, self._derived)
+            export.pending = lambda: self._pending_for(reader)
+            try:
+                yield export
+            except BaseException:
+                self._give_back(reader, export.was_pending)
+                raise
         if reset:
-            self._pass_on(export.fresh, name)
-        return Stats(snapshot)
+            self._pass_on(export.fresh, reader)
+        else:
+            self._give_back(reader, export.was_pending)
 
     def _pending_for(self, reader: str) -> Snapshot:
         if reader not in self._reducers:
             have = ", ".join(name for name in self._reducers if name) or "none"
             raise RltelError(f'export_all: reader: expected one added by add_reader (have {have}), got "{reader}"')
-        return self._readers.get(reader, Snapshot())
+        with self._lock:
+            pending = self._readers.get(reader, Snapshot())
+            if pending:
+                self._readers[reader] = Snapshot()
+        return pending
+
+    def _give_back(self, reader: str, pending: Snapshot) -> None:
+        """An export that failed, or was only a look, leaves what was pending for its reader."""
+        if pending:
+            with self._lock:
+                self._readers[reader] = succeeded(pending, self._readers.get(reader, Snapshot()))
 
     def _pass_on(self, fresh: Snapshot, taken_by: str) -> None:
         """What one consumer took is pending for the others."""
-        if not self._readers:
-            return
-        self._readers.setdefault("", Snapshot())
-        for name, pending in self._readers.items():
-            self._readers[name] = Snapshot() if name == taken_by else succeeded(pending, fresh)
+        with self._lock:
+            if self._readers:
+                self._readers.setdefault("", Snapshot())
+            for name, pending in self._readers.items():
+                if name != taken_by:
+                    self._readers[name] = succeeded(pending, fresh)
 
     @contextmanager
     def taken(self, *, reset: bool = True, derive: bool = False) -> Iterator[Snapshot]:
@@ -148,11 +173,8 @@ class Trackers:
 
         ``derive``: with what is derived, which must not be merged any further.
         """
-        with _exported(self.all(), reset) as export:
-            export.pending = lambda: self._pending_for("")
+        with self._consumed("", reset) as export:
             yield with_derived(export.read(), self._derived if derive else {})
-        if reset:
-            self._pass_on(export.fresh, "")
 
 
 class _Export:
@@ -166,11 +188,12 @@ class _Export:
         self._only = only
         self._taken: list[tuple[StatsTracker, Taken]] = []
         self.pending: Callable[[], Snapshot] = Snapshot
+        self.was_pending = Snapshot()
         self.fresh = Snapshot()
 
     def read(self) -> Snapshot:
         """What was recorded, and before it what is pending for this consumer."""
-        pending = self.pending()
+        pending = self.was_pending = self.pending()
         for tracker in self._trackers:
             self._taken.append((tracker, tracker.cut(self._only)))
         read([states for _, states in self._taken])
@@ -194,6 +217,7 @@ class _Export:
         key_sync_group: Any = None,
         outliers: bool = False,
         is_writer: bool | None = None,
+        step: int | None = None,
     ) -> Snapshot:
         if group is None:
             return self.read()
@@ -205,6 +229,7 @@ class _Export:
             own_groups=own_groups,
             is_writer=is_writer,
             outliers=outliers,
+            step=step,
         )
 
 

@@ -267,7 +267,7 @@ def _moment(key: str, moment: Moment, value: Any) -> float:
     if number is None:
         raise PayloadError(f"payload: {key}: {moment.name.lower()}: expected a finite number, got {short(value)}")
     counts = moment not in (Moment.SUM, Moment.MIN, Moment.MAX)
-    if counts and not 0 <= number <= LARGEST_COUNT:
+    if counts and not number >= 0:  # a weight may be larger than any count
         raise PayloadError(f"payload: {key}: {moment.name.lower()}: expected a count >= 0, got {short(value)}")
     return number
 
@@ -317,7 +317,7 @@ def _check_agreement(key: str, state: State) -> None:
         wrong = "max: expected a number exactly where something was counted"
     elif Moment.MIN in kind.keeps and Moment.MAX in kind.keeps and some and low > high:
         wrong = f"min: expected at most max, {high}, got {low}"
-    elif kind is COUNTER and not total >= 0:
+    elif kind is COUNTER and total < 0:
         wrong = f"sum: a counter only grows, got {total}"
     if wrong:
         raise PayloadError(f"payload: {key}: {wrong}")

@@ -1,0 +1,113 @@
+"""The functions of the package itself, and what a newcomer tripped over."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rltel
+from export.making import environment
+from rltel.record.recorder import Recorder
+from rltel.reduce.trackers import Trackers
+
+
+def run(code: str, tmp_path: Path) -> str:
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_timed_without_its_key_raises_instead_of_swallowing_the_function() -> None:
+    with pytest.raises(rltel.RecordError, match=r'expected a key, as in @rltel.timed\("reward"\)'):
+
+        @rltel.timed  # type: ignore[arg-type]  # the mistake
+        def train() -> int:
+            return 1
+
+
+def test_timed_times_functions_and_coroutines(tmp_path: Path) -> None:
+    code = """if True:
+        import asyncio, json, rltel
+        @rltel.timed("plain")
+        def plain(x): return x + 1
+        @rltel.timed("coroutine")
+        async def coroutine(x): return x + 2
+        assert (plain(1), asyncio.run(coroutine(1))) == (2, 3)
+        print(json.dumps(sorted(rltel.export_all())))
+    """
+    assert json.loads(run(code, tmp_path)) == [
+        "timeperf/coroutine",
+        "timeperf/coroutine__count",
+        "timeperf/plain",
+        "timeperf/plain__count",
+    ]
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        lambda tracker: tracker.scalar({"loss/avg": 50.0}),
+        lambda tracker: tracker.gauge({"loss/max": 7.0}),
+        lambda tracker: tracker.count({"other": 1, "loss/min": 1}),
+    ],
+)
+def test_two_keys_do_not_come_out_as_one(second: object) -> None:
+    trackers = Trackers(Recorder())
+    trackers.default.stat({"loss": [1.0, 3.0]})
+    with pytest.raises(rltel.RecordError, match=r'would be "loss/.*" in the flat dict, which is taken by "loss"'):
+        second(trackers.default)  # type: ignore[operator]  # a lambda of the list above
+    assert trackers.export_all() == {"loss/avg": 2.0, "loss/min": 1.0, "loss/max": 3.0}
+
+
+def test_a_partner_of_another_key_is_taken_too() -> None:
+    trackers = Trackers(Recorder())
+    trackers.default.scalar(k=1.0)
+    with pytest.raises(rltel.RecordError, match='would be "k__count"'):
+        trackers.default.gauge({"k__count": 55.0})
+
+
+def test_a_step_that_is_none_is_refused_before_anything_is_exported(tmp_path: Path) -> None:
+    code = """if True:
+        import rltel
+        rltel.count(n=7)
+        try:
+            with rltel.step(5, env_steps=-1): pass
+        except rltel.RecordError as error:
+            print(error)
+        assert rltel.export_all()["n"] == 7
+    """
+    assert "env_steps: expected a whole number >= 0, got -1" in run(code, tmp_path)
+
+
+def test_run_dir_is_filled_in_in_every_path(tmp_path: Path) -> None:
+    code = """if True:
+        import rltel
+        telemetry = rltel.init({
+            "run": {"dir": "run"}, "jsonl": {"path": "{run_dir}/record.jsonl"},
+            "trace": {"enabled": True, "output_dir": "{run_dir}/timeline"}, "tensorboard": {"path": "{run_dir}/tb"},
+        })
+        rltel.log({"a": 1.0}, step=0)
+        rltel.shutdown()
+    """
+    run(code, tmp_path)
+    assert {"record.jsonl", "timeline", "tb"} <= {path.name for path in (tmp_path / "run").iterdir()}
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_settings_without_effect_are_said(tmp_path: Path) -> None:
+    code = """if True:
+        import logging, sys, rltel
+        logging.basicConfig(stream=sys.stdout, level=logging.WARNING)
+        rltel.init({"jsonl": {"path": "r.jsonl", "write": "worker"}, "pipeline": {"sigterm": True}})
+    """
+    assert "jsonl.write, pipeline.sigterm: set, but without effect in this version" in run(code, tmp_path)
