@@ -35,6 +35,22 @@ def test_a_failed_export_does_not_end_the_interval(trackers: Trackers) -> None:
     assert given(trackers, "max", 5.0) == 7.0
 
 
+def test_what_is_recorded_during_an_export_begins_the_next_interval(trackers: Trackers) -> None:
+    trackers.default.gauge({"x": 10.0}, local="max")
+    with trackers.taken() as snapshot:
+        trackers.default.gauge({"x": 7.0}, local="max")
+    assert snapshot.flat() == {"x": 10.0}
+    assert given(trackers, "max", 2.0) == 7.0
+
+
+def test_and_goes_on_if_that_export_fails(trackers: Trackers) -> None:
+    trackers.default.gauge({"x": 10.0}, local="max")
+    taken = trackers.default.take()
+    trackers.default.gauge({"x": 7.0}, local="max")
+    trackers.default.put_back(taken)
+    assert given(trackers, "max", 2.0) == 10.0
+
+
 def test_an_export_of_another_key_does_not_end_the_interval(trackers: Trackers) -> None:
     trackers.default.gauge({"x": 7.0}, local="max")
     trackers.default.scalar(y=1.0)

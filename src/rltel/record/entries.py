@@ -16,6 +16,7 @@ from rltel.core.errors import RecordError
 from rltel.record import fold
 from rltel.record.buckets import bucket_of, count_buckets
 from rltel.record.kinds import GAUGE_WRITER, Kind, Moments, State
+from rltel.record.local_rules import Running
 from rltel.record.masks import Mask
 
 NANOSECOND = 1e-9
@@ -207,10 +208,11 @@ class Part:
 class Taken(dict[str, State]):
     """What a tracker's `cut` removed: states by key (once `read`), and what it takes to put it back."""
 
-    def __init__(self, parts: Mapping[str, Part], masks: Iterable[Mask]) -> None:
+    def __init__(self, parts: Mapping[str, Part], masks: Iterable[Mask], extremes: Mapping[str, Running]) -> None:
         super().__init__()
         self.parts = parts
         self.masks = tuple(masks)
+        self.extremes = extremes
 
 
 def read(taken: Iterable[Taken]) -> None:

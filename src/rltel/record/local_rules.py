@@ -4,7 +4,7 @@ Across ranks a gauge merges by another rule (`GAUGES`); this one is applied befo
 """
 
 import math
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import NamedTuple
 
 RULES = ("last", "max", "min", "cumulative", "ema")
@@ -14,8 +14,7 @@ class Running(NamedTuple):
     """What is remembered of one gauge between calls."""
 
     value: float
-    until_export: bool
-    """Whether an export of the key ends what is remembered."""
+    rule: str
 
 
 def applied(rule: str, alpha: float, new: float, key: str, memory: MutableMapping[str, Running]) -> float:
@@ -30,16 +29,22 @@ def applied(rule: str, alpha: float, new: float, key: str, memory: MutableMappin
         return new
     before = memory.get(key)
     value = new if before is None else _COMBINE[rule](before.value, new, alpha)
-    memory[key] = Running(value, until_export=rule in ("max", "min"))
+    memory[key] = Running(value, rule)
     return value
 
 
-def exported(keys: Iterable[str], memory: MutableMapping[str, Running]) -> None:
-    """These keys were exported: their extremes begin anew."""
-    if memory:
-        for key in keys:
-            if key in memory and memory[key].until_export:
-                del memory[key]
+def ended(keys: Iterable[str], memory: MutableMapping[str, Running]) -> dict[str, Running]:
+    """Remove and return the extremes of these keys: they are being exported, and begin anew."""
+    if not memory:
+        return {}
+    return {key: memory.pop(key) for key in keys if key in memory and memory[key].rule in ("max", "min")}
+
+
+def resumed(before: Mapping[str, Running], memory: MutableMapping[str, Running]) -> dict[str, float]:
+    """The export came to nothing: extremes go on. What each key has now that was recorded again meanwhile."""
+    again = {key: applied(old.rule, 1.0, old.value, key, memory) for key, old in before.items() if key in memory}
+    memory.update({key: old for key, old in before.items() if key not in memory})
+    return again
 
 
 _COMBINE: dict[str, Callable[[float, float, float], float]] = {

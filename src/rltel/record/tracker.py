@@ -29,7 +29,7 @@ from rltel.record.kinds import (
     Moments,
     State,
 )
-from rltel.record.local_rules import RULES, Running, applied, exported
+from rltel.record.local_rules import RULES, Running, applied, ended, resumed
 from rltel.record.masks import Masks
 from rltel.record.recorder import Recorder, timeline
 
@@ -423,23 +423,24 @@ class Tracker:
         with self._lock:
             if only is None:
                 parts = {key: part for key, entry in self._entries.items() if (part := entry.cut()) is not None}
-                return Taken(parts, self._masks.live())
+                return Taken(parts, self._masks.live(), ended(parts, self._running))
             key = self._key(only)
             part = self._entries[key].cut() if key in self._entries else None
             if part is None:
                 raise KeyError(key)
-            return Taken({key: part}, ())
+            return Taken({key: part}, (), ended([key], self._running))
 
     def put_back(self, taken: Taken) -> None:
         """Merge what was taken into what was recorded since: the export failed, or was only a look."""
         with self._lock:
             for key, part in taken.parts.items():
                 self._entries[key].put_back(part)
+            for key, extreme in resumed(taken.extremes, self._running).items():
+                self._merge({key: fold.weighted(extreme, 1.0)})
 
     def exported(self, taken: Taken) -> None:
         """What was taken has arrived: the denominators that were live then are no longer."""
         with self._lock:
-            exported(taken.parts, self._running)
             self._masks.drop(taken.masks)
 
     def absorb(self, states: Mapping[str, State], sent: Sent) -> None:
