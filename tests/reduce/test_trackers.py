@@ -291,3 +291,15 @@ class TestReaders:
     def test_that_were_not_declared_are_refused(self, trackers: Trackers) -> None:
         with pytest.raises(RltelError, match="reader: expected one added by add_reader"):
             trackers.export_all(reader="nobody")
+
+    def test_and_an_export_of_one_tracker_do_not_drain_each_other(self, trackers: Trackers) -> None:
+        trackers.add_reader("panel")
+        rollout = trackers.get("rollout")
+        rollout.count(n=1)
+        trackers.default.count(n=5)
+        assert rollout.export() == {"rollout/n": 1.0}
+        assert trackers.export_all(reader="panel") == {"n": 5.0, "rollout/n": 1.0}
+        rollout.count(n=2)
+        trackers.export_all(reader="panel")
+        assert rollout.export() == {"rollout/n": 2.0}
+        assert trackers.export_all() == {"n": 5.0}

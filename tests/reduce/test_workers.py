@@ -639,3 +639,18 @@ def test_what_can_be_recorded_can_be_read_back() -> None:
     found = read_payload(payload).flat()
     assert found["w"] == 2.0
     assert math.isnan(found["c"])  # too large: that stays visible
+
+
+def test_a_gauge_that_comes_late_does_not_replace_a_later_one_that_was_exported() -> None:
+    worker, learner = Trackers(Recorder()), Trackers(Recorder())
+    sender, receiver = Sender(), Receiver(learner)
+    payloads = []
+    for value in (1.0, 2.0):
+        worker.default.gauge(v=value)
+        worker.default.count(n=1)
+        with worker.taken() as snapshot:
+            payloads.append(sender.payload(snapshot))
+    receiver.absorb(payloads[1])
+    assert learner.export_all() == {"v": 2.0, "n": 1.0}
+    receiver.absorb(payloads[0])
+    assert learner.export_all() == {"n": 1.0}

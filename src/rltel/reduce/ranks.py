@@ -12,7 +12,6 @@ import logging
 import math
 import sys
 from collections.abc import Callable, Mapping
-from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,12 +33,8 @@ class _Own(NamedTuple):
     groups: Mapping[Ranks, Any] = {}
 
 
-class _Writer(IntEnum):
-    """Where the run's writer is, seen from a group. In this order, the highest that any rank tells holds for all."""
-
-    UNKNOWN = 0
-    ELSEWHERE = 1
-    HERE = 2
+# What a rank tells of the run's writer: nothing known, "not me", or this and its own global rank. The highest holds.
+_UNKNOWN, _NOT_ME, _ME = 0, 1, 2
 
 
 class RankReducer:
@@ -113,9 +108,10 @@ class RankReducer:
         place = (group.ranks, sync.ranks)
         layout, writer = _agree(self._layouts.get(place, Layout()), snapshot, sync, own, failure)
         self._layouts[place] = layout
-        self._warn_without_writer(group, writer)
-        # Where nobody is known to be the writer, the first of the group stands in for it.
-        writes = group.is_writer or (writer is not _Writer.HERE and group.rank == 0)
+        is_here = writer >= _ME and writer - _ME in group.ranks
+        if writer != _UNKNOWN and not is_here:
+            self._warn_without_writer(group)
+        writes = group.is_writer if is_here else group.rank == 0  # without a writer here, the first stands in for it
         sums, maxima = layout.pack(snapshot, writes)
         if not outliers and len(group.ranks) > _PAIR:
             return layout.unpack(*group.all_reduce((sums, "SUM"), (maxima, "MAX")))
@@ -124,8 +120,8 @@ class RankReducer:
         metrics = layout.unpack(reduced_sums.tolist(), extremes.max(axis=0).tolist())
         return {**metrics, **_holders(layout, metrics, extremes)} if outliers else metrics
 
-    def _warn_without_writer(self, group: "_Group", writer: "_Writer") -> None:
-        if writer is _Writer.ELSEWHERE and group.rank == 0 and not self._warned:
+    def _warn_without_writer(self, group: "_Group") -> None:
+        if group.rank == 0 and not self._warned:
             self._warned = True
             _log.warning(
                 "the run's writer is not in the group of ranks %s: what is reduced over it reaches no destination; "
@@ -136,7 +132,7 @@ class RankReducer:
 
 def _agree(
     layout: Layout, snapshot: Snapshot, sync: "_Group", own: _Own, failure: Exception | None
-) -> tuple[Layout, "_Writer"]:
+) -> tuple[Layout, int]:
     """The layout that all ranks share, after telling each other what is new in it; and where the writer is."""
     new = layout.new_in(snapshot, own.ranks)
     failing = sync.rank + 1 if failure is not None else 0
@@ -152,13 +148,13 @@ def _agree(
         raise ReductionError(_failures(reasons)) from failure
     same = highest == -negated_lowest
     if same and not any_new:
-        return layout, _Writer(writer)
+        return layout, writer
     told = sync.gather(
         (new if same else [*layout.columns.values(), *columns_of(snapshot, own.ranks)], list(own.groups))
     )
     layout = (layout if same else Layout()).joined([columns for columns, _ in told])
     _check_all_join(layout, dict(zip(sync.ranks, (groups for _, groups in told), strict=True)))
-    return layout, _Writer(writer)
+    return layout, writer
 
 
 def _check_all_join(layout: Layout, can_join: Mapping[int, list[Ranks]]) -> None:
@@ -195,7 +191,7 @@ class _Group:
         self.rank: int = self._dist.get_rank(group)
         self.global_rank: int = self._dist.get_rank()
         self.is_writer = bool(is_writer)
-        self._writer = _Writer.UNKNOWN if is_writer is None else _Writer.HERE if is_writer else _Writer.ELSEWHERE
+        self._writer = _UNKNOWN if is_writer is None else _ME + self.global_rank if is_writer else _NOT_ME
         self._step = -1 if step is None else step
         self._device = _device_of(self._dist.get_backend(group))
 
@@ -205,7 +201,7 @@ class _Group:
         Signature, negated signature, anything new, anybody failing, where the writer is, step, negated step.
         """
         torch = sys.modules["torch"]
-        mine = [signature, -signature, int(has_new), failing, int(self._writer), self._step, -self._step]
+        mine = [signature, -signature, int(has_new), failing, self._writer, self._step, -self._step]
         told = torch.tensor(mine, dtype=torch.int64, device=self._device)
         self._dist.all_reduce(told, op=self._dist.ReduceOp.MAX, group=self.handle)
         agreed: list[int] = told.tolist()

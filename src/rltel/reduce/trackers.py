@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from rltel.core.errors import RltelError
 from rltel.record.entries import Kinds, Taken, read
 from rltel.record.kinds import GAUGE_MEAN, Kind
 from rltel.record.recorder import Recorder, timeline
 from rltel.record.tracker import Tracker
 from rltel.reduce.derived import Derived, Finish, with_derived
 from rltel.reduce.ranks import RankReducer
-from rltel.reduce.snapshot import Snapshot, merged, succeeded
+from rltel.reduce.readers import Readers
+from rltel.reduce.snapshot import Metric, Snapshot, merged, succeeded
 from rltel.reduce.stats import Stats
 
 
@@ -22,6 +22,8 @@ class StatsTracker(Tracker):
     def __init__(self, name: str = "", recorder: Recorder = timeline, kinds: Kinds | None = None) -> None:
         super().__init__(name, recorder, kinds)
         self._reducer = RankReducer()
+        self.readers: Readers | None = None
+        """Of the trackers that this one belongs to."""
 
     def export(
         self, key: str | None = None, reduce_group: Any = None, key_sync_group: Any = None, reset: bool = True
@@ -31,8 +33,13 @@ class StatsTracker(Tracker):
         ``key``: only this one (KeyError if it is not there); every rank of the group must then have it. The groups are
         as in `Trackers.export_all`.
         """
-        with _exported([self], reset, key) as export:
+        with _consumed([self], self.readers or Readers(), "", reset, self._owns(key), key) as export:
             return Stats(export.reduced(self._reducer, reduce_group, key_sync_group))
+
+    def _owns(self, key: str | None) -> Callable[[str, Metric], bool]:
+        """What of all that is pending this export is about."""
+        only = None if key is None else self._key(key)
+        return lambda found, metric: metric.tracker == self.name and only in (None, found)
 
 
 class Trackers:
@@ -43,7 +50,7 @@ class Trackers:
         self._lock = threading.Lock()
         self._kinds = Kinds()
         self._by_name: dict[str, StatsTracker] = {}
-        self._readers: dict[str, Snapshot] = {}
+        self._readers = Readers()
         self._derived: dict[str, Derived] = {}
         self._reducers: dict[str, RankReducer] = {"": RankReducer()}
         self.default = self.get("")
@@ -55,6 +62,7 @@ class Trackers:
         if found is None:
             with self._lock:
                 found = self._by_name.setdefault(name, StatsTracker(name, self._recorder, self._kinds))
+                found.readers = self._readers
         return found
 
     def all(self) -> list[StatsTracker]:
@@ -67,8 +75,7 @@ class Trackers:
 
     def add_reader(self, name: str) -> None:
         """A second consumer of all trackers, with a pending state of its own: neither drains the other."""
-        with self._lock:
-            self._readers.setdefault(name, Snapshot())
+        self._readers.add(name)
         self._reducers.setdefault(name, RankReducer())
 
     def derive(self, key: str, finish: Finish, **arguments: str) -> None:
@@ -88,7 +95,7 @@ class Trackers:
     def reset(self) -> None:
         """Forget what every tracker recorded (after a fork, in the child)."""
         self._lock = threading.Lock()
-        self._readers = dict.fromkeys(self._readers, Snapshot())
+        self._readers.reset()
         for tracker in self.all():
             tracker.reset()
 
@@ -123,49 +130,9 @@ class Trackers:
         reducer = (
             self._reducers.get(name) or RankReducer()
         )  # an unknown reader fails in `pending`, for all ranks to hear
-        with self._consumed(name, reset) as export:
+        with _consumed(self.all(), self._readers, name, reset) as export:
             snapshot = export.reduced(reducer, reduce_group, key_sync_group, outliers, is_writer, step)
         return Stats(with_derived(snapshot, self._derived))
-
-    @contextmanager
-    def _consumed(self, reader: str, reset: bool) -> Iterator["_Export"]:
-        """One consumer's export: what it takes is pending for the others, what it leaves is pending for itself."""
-        with _exported(self.all(), reset) as export:
-            export.pending = lambda: self._pending_for(reader)
-            try:
-                yield export
-            except BaseException:
-                self._give_back(reader, export.was_pending)
-                raise
-        if reset:
-            self._pass_on(export.fresh, reader)
-        else:
-            self._give_back(reader, export.was_pending)
-
-    def _pending_for(self, reader: str) -> Snapshot:
-        if reader not in self._reducers:
-            have = ", ".join(name for name in self._reducers if name) or "none"
-            raise RltelError(f'export_all: reader: expected one added by add_reader (have {have}), got "{reader}"')
-        with self._lock:
-            pending = self._readers.get(reader, Snapshot())
-            if pending:
-                self._readers[reader] = Snapshot()
-        return pending
-
-    def _give_back(self, reader: str, pending: Snapshot) -> None:
-        """An export that failed, or was only a look, leaves what was pending for its reader."""
-        if pending:
-            with self._lock:
-                self._readers[reader] = succeeded(pending, self._readers.get(reader, Snapshot()))
-
-    def _pass_on(self, fresh: Snapshot, taken_by: str) -> None:
-        """What one consumer took is pending for the others."""
-        with self._lock:
-            if self._readers:
-                self._readers.setdefault("", Snapshot())
-            for name, pending in self._readers.items():
-                if name != taken_by:
-                    self._readers[name] = succeeded(pending, fresh)
 
     @contextmanager
     def taken(self, *, reset: bool = True, derive: bool = False) -> Iterator[Snapshot]:
@@ -173,7 +140,7 @@ class Trackers:
 
         ``derive``: with what is derived, which must not be merged any further.
         """
-        with self._consumed("", reset) as export:
+        with _consumed(self.all(), self._readers, "", reset) as export:
             yield with_derived(export.read(), self._derived if derive else {})
 
 
@@ -245,3 +212,26 @@ def _exported(trackers: Iterable[StatsTracker], reset: bool, only: str | None = 
         export.done()
     else:
         export.put_back()
+
+
+@contextmanager
+def _consumed(
+    trackers: Iterable[StatsTracker],
+    readers: Readers,
+    reader: str,
+    reset: bool,
+    wanted: Callable[[str, Metric], bool] | None = None,
+    only: str | None = None,
+) -> Iterator[_Export]:
+    """One consumer's export: what it takes is pending for the others, what it leaves is pending for itself."""
+    with _exported(trackers, reset, only) as export:
+        export.pending = lambda: readers.take(reader, wanted)
+        try:
+            yield export
+        except BaseException:
+            readers.give_back(reader, export.was_pending)
+            raise
+    if reset:
+        readers.pass_on(export.fresh, reader)
+    else:
+        readers.give_back(reader, export.was_pending)

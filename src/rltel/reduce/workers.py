@@ -66,6 +66,8 @@ class Receiver:
             seen = self._seen.get((sent.worker, sent.incarnation)) or _Numbers()
             if sent.number in seen:
                 return False
+            if sent.number < seen.end:  # overtaken: a gauge's later value stays, also after an export
+                snapshot = Snapshot({key: m for key, m in snapshot.items() if not m.state.kind.replaces})
             self._merge(snapshot, sent)
             seen.add(sent.number)
             self._seen[sent.worker, sent.incarnation] = seen
@@ -161,6 +163,11 @@ class _Numbers:
 
     def __bool__(self) -> bool:
         return bool(self._starts)
+
+    @property
+    def end(self) -> int:
+        """One more than the highest."""
+        return self._ends[-1] if self._ends else 0
 
     def add(self, number: int) -> None:
         """Note a number that was not seen yet."""
