@@ -127,9 +127,7 @@ class Trackers:
         dies. Nothing is reset then.
         """
         name = reader or ""
-        reducer = (
-            self._reducers.get(name) or RankReducer()
-        )  # an unknown reader fails in `pending`, for all ranks to hear
+        reducer = self._reducers.get(name) or RankReducer()  # an unknown reader fails in `read`, for all ranks to hear
         with _consumed(self.all(), self._readers, name, reset) as export:
             snapshot = export.reduced(reducer, reduce_group, key_sync_group, outliers, is_writer, step)
         return Stats(with_derived(snapshot, self._derived))
