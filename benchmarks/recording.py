@@ -65,6 +65,8 @@ def slices() -> list[Bench]:
     provider.add_span_processor(BatchSpanProcessor(_Nowhere()))
     tracer = provider.get_tracer("bench")
 
+    clock.iteration().__enter__()
+
     def phase() -> None:
         with clock.phase("inference_h2d"):
             pass

@@ -15,7 +15,7 @@ import numpy as np
 from rltel.core.errors import RecordError
 from rltel.record import fold
 from rltel.record.buckets import bucket_of, count_buckets
-from rltel.record.kinds import GAUGE_WRITER, Kind, Moments, State
+from rltel.record.kinds import GAUGE_WRITER, SUFFIXES, Kind, Moments, State
 from rltel.record.local_rules import Running
 from rltel.record.masks import Mask
 
@@ -30,35 +30,39 @@ class Kinds:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_key: dict[str, Kind] = {}
-        self._flat: dict[str, str] = {}  # every key of the flat dict, and the key that it comes from
 
     def claim(self, kinds: Mapping[str, Kind]) -> None:
         """Make each key a metric of its kind: all of them, or (raising `RecordError`) none."""
         with self._lock:
-            flat: dict[str, str] = {}
             for key, kind in kinds.items():
                 had = self._by_key.get(key)
                 if had is None:
                     _check_text(key)
-                    self._check_flat(key, kind, flat)
+                    self._check_flat(key, kind, kinds)
                 elif had is not kind:
                     raise RecordError(f"{key}: recorded as {had.name} before, and now as {kind.name}; use another key")
             self._by_key.update(kinds)
-            self._flat.update(flat)
 
-    def _check_flat(self, key: str, kind: Kind, flat: dict[str, str]) -> None:
+    def _check_flat(self, key: str, kind: Kind, claimed: Mapping[str, Kind]) -> None:
         """Two keys must not come out as one: "loss" with its average, and a number called "loss/avg"."""
-        for name in (key + suffix for suffix in kind.suffixes):
-            owner = self._flat.get(name) or flat.get(name)
-            if owner is not None:
-                raise RecordError(
-                    f'{key}: would be "{name}" in the flat dict, which is taken by "{owner}"; use another key'
-                )
-            flat[name] = key
+        for suffix in kind.suffixes:
+            other = key + suffix
+            found = self._by_key.get(other) or claimed.get(other)
+            if suffix and found is not None and "" in found.suffixes:
+                raise RecordError(_comes_out_as(key, other, other))
+        for suffix in SUFFIXES if "" in kind.suffixes else ():
+            base = key.removesuffix(suffix)
+            found = self._by_key.get(base) or claimed.get(base)
+            if base != key and found is not None and suffix in found.suffixes:
+                raise RecordError(_comes_out_as(key, key, base))
 
     def after_fork(self) -> None:
         """In the child: the thread that held the lock is not there to release it."""
         self._lock = threading.Lock()
+
+
+def _comes_out_as(key: str, name: str, owner: str) -> str:
+    return f'{key}: would be "{name}" in the flat dict, which is taken by "{owner}"; use another key'
 
 
 def _check_text(key: str) -> None:

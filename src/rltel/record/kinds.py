@@ -277,6 +277,8 @@ KINDS: dict[str, Kind] = {
     )
 }  # fmt: skip
 
+SUFFIXES = sorted({suffix for kind in KINDS.values() for suffix in kind.suffixes if suffix})
+
 
 def kind_named(name: str) -> Kind:
     """The kind of this name."""
