@@ -1,28 +1,19 @@
 """The functions of the package itself, and what a newcomer tripped over."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
 import rltel
-from export.making import environment
+from export.making import run_python
 from rltel.record.recorder import Recorder
 from rltel.reduce.trackers import Trackers
 
 
 def run(code: str, tmp_path: Path) -> str:
-    ran = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ran = run_python(f"import os; os.chdir({str(tmp_path)!r})\n{dedent(code)}")
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 
@@ -36,7 +27,7 @@ def test_timed_without_its_key_raises_instead_of_swallowing_the_function() -> No
 
 
 def test_timed_times_functions_and_coroutines(tmp_path: Path) -> None:
-    code = """if True:
+    code = """
         import asyncio, json, rltel
         @rltel.timed("plain")
         def plain(x): return x + 1
@@ -77,7 +68,7 @@ def test_a_partner_of_another_key_is_taken_too() -> None:
 
 
 def test_a_step_that_is_none_is_refused_before_anything_is_exported(tmp_path: Path) -> None:
-    code = """if True:
+    code = """
         import rltel
         rltel.count(n=7)
         try:
@@ -90,7 +81,7 @@ def test_a_step_that_is_none_is_refused_before_anything_is_exported(tmp_path: Pa
 
 
 def test_run_dir_is_filled_in_in_every_path(tmp_path: Path) -> None:
-    code = """if True:
+    code = """
         import rltel
         telemetry = rltel.init({
             "run": {"dir": "run"}, "jsonl": {"path": "{run_dir}/record.jsonl"},
@@ -105,7 +96,7 @@ def test_run_dir_is_filled_in_in_every_path(tmp_path: Path) -> None:
 
 
 def test_settings_without_effect_are_said(tmp_path: Path) -> None:
-    code = """if True:
+    code = """
         import logging, sys, rltel
         logging.basicConfig(stream=sys.stdout, level=logging.WARNING)
         rltel.init({"jsonl": {"path": "r.jsonl", "write": "worker"}, "pipeline": {"sigterm": True}})

@@ -362,6 +362,7 @@ class Process:
         self._environ: MutableMapping[str, str] = os.environ if environ is None else environ
         self._asked: Any = None
         self._claim: Claim | None = None
+        self._finalizer: Finalize | None = None
         self._published: dict[str, str | None] = {}
 
     def init(
@@ -386,7 +387,7 @@ class Process:
         self.telemetry = self._start(resolved, outside, (role, rank, world_size), injected)
         self._asked = asked
         atexit.register(self._at_exit)
-        Finalize(None, self._at_exit, exitpriority=10)  # children of multiprocessing leave without atexit
+        self._finalizer = Finalize(None, self._at_exit, exitpriority=10)  # multiprocessing's children skip atexit
         if self.telemetry.run_dir is not None:
             print(self.telemetry.describe(), file=sys.stderr, flush=True)
         return self.telemetry
@@ -446,6 +447,8 @@ class Process:
                 self._environ[name] = before
         self._published = {}
         atexit.unregister(self._at_exit)
+        if self._finalizer is not None:
+            self._finalizer.cancel()
 
     def _at_exit(self) -> None:
         self.shutdown(linger=getattr(sys, "last_type", None) is None)  # no lingering after an exception

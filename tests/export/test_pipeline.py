@@ -346,6 +346,11 @@ class TestLogInterval:
         last = [(made.axis, made.step) for made in sink.commits if made.step not in (0, 10)]
         assert sorted(last) == [("eval", 8073), ("rollout", 12), ("train", 12)]
 
+    def test_steps_that_are_never_a_multiple_are_thinned_all_the_same(self) -> None:
+        """A trainer that commits every 10 steps, and wants every 40th of them."""
+        sink = self.run(*(commit({"a": 1.0}, step=step) for step in range(9, 200, 10)), log_interval=40)
+        assert [made.step for made in sink.commits] == [49, 89, 129, 169, 199]
+
     def test_all_commits_of_the_last_step(self) -> None:
         """A trainer may log its losses and its evaluation of one step separately."""
         sink = self.run(commit({"loss": 1.0}, step=12), commit({"loss": 2.0}, step=13), commit({"eval": 3.0}, step=13))

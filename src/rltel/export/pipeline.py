@@ -113,6 +113,7 @@ class Pipeline:
         self._inbox_bytes = 0
         self._inbox_lock = threading.Lock()  # held for a few instructions only
         self._skipped: dict[str, deque[Commit]] = {}
+        self._places: dict[str, tuple[int, int | None]] = {}  # of each axis: the last step, and the last one sent
         self._wake = threading.Event()
         self._idle = threading.Condition()
         self._handled = 0
@@ -218,7 +219,7 @@ class Pipeline:
 
     def _handle(self, commit: Commit) -> None:
         self._add(commit)
-        if commit.step % self._log_interval == 0:
+        if self._is_due(commit):
             self._skipped.pop(commit.axis, None)
             self._send(commit)
             return
@@ -226,6 +227,18 @@ class Pipeline:
         if held and held[0].step != commit.step:
             held.clear()
         held.append(commit)
+
+    def _is_due(self, commit: Commit) -> bool:
+        """Whether a multiple of the interval was reached since the axis's last commit, or this is more of a step sent.
+
+        (A trainer may commit steps 9, 19, 29: none of them need be a multiple itself.)
+        """
+        interval = self._log_interval
+        before, sent = self._places.get(commit.axis, (None, None))
+        reached = commit.step % interval == 0 if before is None else before // interval != commit.step // interval
+        due = reached or commit.step == sent
+        self._places[commit.axis] = commit.step, commit.step if due else sent
+        return due
 
     def _release_skipped(self) -> None:
         """The last step of each axis always goes through."""
