@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 JOBS ?= 2
 
-.PHONY: demo test lint types wheel bench check clean
+.PHONY: demo demo-appo demo-llm test lint types wheel bench check clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    a real training with all telemetry on (curl 127.0.0.1:9464/metrics while it runs)"
+	@echo "make demo-appo, make demo-llm    two more: unilab-rl's APPO, and GRPO with overlapping rollouts"
 	@echo "make test    all tests, against real servers where they can be had"
 	@echo "make check   tests, lint, types, wheel: what CI runs"
 	@echo "make bench   what recording costs, side by side with others"
@@ -17,12 +18,21 @@ help:
 demo: $(VENV)/.demo
 	@$(BIN)/python examples/sac_pendulum.py --telemetry on
 
+# unilab-rl's own APPO, with our clocks on it; needs what the tests need.
+demo-appo: $(VENV)/.test
+	@bash tests/tools/get_unilab.sh .tools $(BIN)/python
+	@PYTHONPATH=.tools/unilab $(BIN)/python examples/appo_unilab.py
+
+demo-llm: $(VENV)/.demo
+	@$(BIN)/python examples/llm_rollouts.py
+
 test: $(VENV)/.test tools
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 .PHONY: tools
 tools:
 	@bash tests/tools/setup_tools.sh
+	@bash tests/tools/get_unilab.sh "$${RLTEL_TOOLS_DIR:-.tools}" || [ "$$RLTEL_REQUIRE_SERVERS" != 1 ]
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

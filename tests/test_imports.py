@@ -18,7 +18,7 @@ ROOMS += ["integrations", "cli", "faces"]
 """From the ground up, as in the design. What lies beside the rooms is below."""
 GROUND = {"rltel.version"}
 """Imports nothing, and may be imported by all."""
-FACES = {"rltel", "rltel.stats_tracker"}
+FACES = {"rltel", "rltel.stats_tracker", "rltel.stats_logger"}
 HEAVY = ["torch", "grpc", "tensorboard", "wandb", "perfetto", "requests", "swanlab", "trackio", "yaml", "omegaconf"]
 
 

@@ -7,9 +7,11 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import copy_context
 from typing import Any, ParamSpec, TypeVar, cast
+
+from opentelemetry.trace import TracerProvider
 
 from rltel.core.config import (
     ConsoleConfig,
@@ -27,7 +29,7 @@ from rltel.core.config import (
     TrackioConfig,
     WandbConfig,
 )
-from rltel.core.context import attached
+from rltel.core.context import current, new_flow, span_context
 from rltel.core.context import inject as _inject
 from rltel.core.errors import (
     ConfigError,
@@ -40,9 +42,14 @@ from rltel.core.errors import (
     TraceError,
 )
 from rltel.export.jsonl import read_jsonl
-from rltel.record.phase_sets import Phase, PhaseSet, phase_set
+from rltel.record.device.device_timeline import device_timeline
+from rltel.record.phase_sets import Given, Phase, PhaseSet, phase_set
 from rltel.record.phases import PhaseClock
-from rltel.record.recorder import new_flow
+from rltel.record.records import Site
+from rltel.record.slices import as_flows
+from rltel.record.spans import Span, cause
+from rltel.record.spans import attached as _attached
+from rltel.reduce.clock_offsets import ClockOffset
 from rltel.reduce.scopes import eval_scope, stat_scope
 from rltel.reduce.snapshot import Snapshot
 from rltel.reduce.stats import Stats
@@ -73,6 +80,10 @@ gauge = _default.gauge
 count = _default.count
 record_timing = _default.record_timing
 slice = process.recorder.slice
+begin_slice = process.recorder.begin
+place_slice = process.recorder.place
+device_slice = device_timeline.slice
+name_stream = device_timeline.name_stream
 instant = process.recorder.instant
 counter = process.recorder.counter
 
@@ -85,6 +96,7 @@ def init(
     world_size: int | None = None,
     run_id: str | None = None,
     run_dir: str | os.PathLike[str] | None = None,
+    tracer_provider: TracerProvider | None = None,
 ) -> Telemetry:
     """Switch on what the config says, and print one line that says where each thing goes.
 
@@ -94,11 +106,13 @@ def init(
         rank, world_size: place in the role's group. What is None is found out: ``RLTEL_*``, torch.distributed,
             torchrun, SLURM.
         run_id, run_dir: the run that this process belongs to; children of this process inherit both.
+        tracer_provider: a TracerProvider of your own: slices become spans of it, instead of going to ``otlp.endpoint``.
 
     Called again with the same arguments it returns the same object, with others it raises `RltelError`.
     Raises `ConfigError` or `IdentityError`, naming what was given and what is needed.
     """
-    return process.init(config, role=role, rank=rank, world_size=world_size, run_id=run_id, run_dir=run_dir)
+    given = {} if tracer_provider is None else {"tracer_provider": tracer_provider}
+    return process.init(config, role=role, rank=rank, world_size=world_size, run_id=run_id, run_dir=run_dir, **given)
 
 
 def log(values: Mapping[str, Any], *, step: int, axis: str = "train", env_steps: int | None = None) -> None:
@@ -145,17 +159,30 @@ def commit(
     process.commit(stats, step=step, env_steps=env_steps, epoch=epoch, epoch_step=epoch_step, axis=axis)
 
 
-def learner(phases: str | PhaseSet | Iterable[str] = "sac") -> PhaseClock:
-    """The clock of a learner's loop, with the phases of an algorithm family (``sac``) or your own."""
-    return PhaseClock(phase_set(phases, "learner"), _default, process.recorder)
+def learner(phases: Given = "sac") -> PhaseClock:
+    """The clock of a learner's loop.
+
+    Args:
+        phases: those of a family (``sac``, ``flashsac``, ``appo``, ``llm``), or your own: their names, a mapping of
+            names to kinds (``{"rollout": "sample", "h2d": "nested"}``), or a `PhaseSet`.
+
+    Raises `PhaseError` for anything else.
+    """
+    return phase_clock("learner", phases)
 
 
-def collector(phases: str | PhaseSet | Iterable[str] = "sac") -> PhaseClock:
-    """The clock of a collector's loop, with the phases of an algorithm family (``sac``) or your own."""
-    return PhaseClock(phase_set(phases, "collector"), _default, process.recorder)
+def collector(phases: Given = "sac") -> PhaseClock:
+    """The clock of a collector's loop, or of a rollout worker's (``llm``). Takes what `learner` takes."""
+    return phase_clock("collector", phases)
 
 
-_step_clock = PhaseClock(PhaseSet("step", "learner", "step", "timeperf/step", ()), _default, process.recorder)
+def phase_clock(role: str, phases: Given) -> PhaseClock:
+    """The clock of any role's loop (``controller``, say). Takes what `learner` takes."""
+    return PhaseClock(phase_set(phases, role), _default, process.recorder)
+
+
+_ROLLOUT = Site("rollout", "rollout", "rl.rollout")
+_step_clock = PhaseClock(PhaseSet("step", "learner", "step", "timeperf/step", (), "step"), _default, process.recorder)
 
 
 @contextmanager
@@ -211,21 +238,73 @@ def absorb(payload: Payload) -> bool:
     return process.receiver.absorb(payload)
 
 
-def inject() -> dict[str, str]:
-    """Headers (``traceparent``) that carry the current trace context to another process."""
+def inject(*, environ: bool = False) -> dict[str, str]:
+    """Headers (``traceparent``) that carry the current trace context to another process.
+
+    ``environ``: as variables for a child process (``TRACEPARENT``), whose `init` takes them up.
+    """
     telemetry = process.telemetry
-    return _inject(telemetry.root if telemetry else None)
+    here = cause(process.recorder)
+    root = telemetry.root if telemetry else None
+    headers = _inject(root if here is None else span_context(*here, current()))
+    return {name.upper().replace("-", "_"): value for name, value in headers.items()} if environ else headers
+
+
+def attached(headers: Mapping[str, str]) -> AbstractContextManager[None]:
+    """Put the context of these headers in place: what starts inside continues the sender's trace.
+
+    Takes HTTP headers in any case, or an environment with ``TRACEPARENT``. Without a valid one nothing changes.
+    """
+    return _attached(process.recorder, headers)
+
+
+_RUN_LATER = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
 
 
 def carry(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, to be run in another thread, pool or hook with this place's scope and trace context."""
+    """The function, to be run in another thread, pool or hook with this place's scope and trace context.
+
+    What it records there belongs to the slice that is open here. Raises `RecordError` for a function that is ``async``
+    or a generator, which would run elsewhere than where it is called: tasks inherit the place of their creation anyway.
+    """
+    if any(is_later(function) for is_later in _RUN_LATER):
+        raise RecordError(f"carry: expected a function that runs where it is called, got {function!r}")
     context = copy_context()
+    recorder = process.recorder
+    parent = cause(recorder)
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        if parent is None:
+            return function(*args, **kwargs)
+        with recorder.attached(parent):
+            return function(*args, **kwargs)
 
     @functools.wraps(function)
     def carried(*args: P.args, **kwargs: P.kwargs) -> R:
-        return context.copy().run(function, *args, **kwargs)
+        return context.copy().run(run, *args, **kwargs)
 
     return carried
+
+
+def rollout(
+    policy_version: int | None = None, *, flow: int | Iterable[int] | None = None, **attributes: Any
+) -> AbstractContextManager[Span]:
+    """One rollout or session, as a span with a real OpenTelemetry context: inference calls inside nest under it.
+
+    ``policy_version``: which policy produced it. ``flow``: an arrow (`new_flow`) to the update that consumes it.
+    Rollouts of asyncio tasks that overlap are drawn on lanes of their own.
+    """
+    versioned = attributes if policy_version is None else {"rl.policy.version": policy_version, **attributes}
+    return Span(process.recorder, _ROLLOUT, as_flows(flow), versioned)
+
+
+def sync_clocks(group: Any = None) -> ClockOffset:
+    """Measure how far the clocks of a ``torch.distributed`` group's ranks are apart; every rank must call this.
+
+    The result goes to this process's trace file, and ``rltel trace merge`` lays the ranks' events on one clock with it.
+    Clocks drift: call it now and then (at checkpoints, say). Raises `ReductionError` if this rank is not in the group.
+    """
+    return process.sync_clocks(group)
 
 
 def flush(timeout: float = 5.0) -> bool:
@@ -240,13 +319,77 @@ def shutdown(*, linger: bool = True) -> None:
 
 
 __all__ = [
-    "ConfigError", "ConsoleConfig", "IdentityError", "JsonlConfig", "NamesConfig", "OtlpConfig", "PayloadError",
-    "Phase", "PhaseClock", "PhaseError", "PhaseSet", "PipelineConfig", "PrometheusConfig", "RecordError",
-    "ReductionError", "RltelError", "RunConfig", "Snapshot", "Stats", "StatsTracker", "SwanlabConfig", "Telemetry",
-    "TelemetryConfig", "TensorBoardConfig", "TerminalConfig", "TraceConfig", "TraceError", "TrackioConfig",
-    "WandbConfig", "__version__", "absorb", "add_reader", "attached", "carry", "collector", "commit", "count",
-    "counter", "denominator", "derive", "disable_scope", "distribution", "eval_scope", "export_all",
-    "export_payload", "flush", "gauge", "get", "init", "inject", "instant", "learner", "log", "merge_payloads",
-    "new_flow", "read_jsonl", "record_timing", "scalar", "scope", "scope_func_wrapper", "shutdown", "slice", "stat",
-    "stat_compact", "stat_scope", "step", "timed", "weighted_mean",
+    "ConfigError",
+    "ConsoleConfig",
+    "IdentityError",
+    "JsonlConfig",
+    "NamesConfig",
+    "OtlpConfig",
+    "PayloadError",
+    "Phase",
+    "PhaseClock",
+    "PhaseError",
+    "PhaseSet",
+    "PipelineConfig",
+    "PrometheusConfig",
+    "RecordError",
+    "ReductionError",
+    "RltelError",
+    "RunConfig",
+    "Snapshot",
+    "Stats",
+    "StatsTracker",
+    "SwanlabConfig",
+    "Telemetry",
+    "TelemetryConfig",
+    "TensorBoardConfig",
+    "TerminalConfig",
+    "TraceConfig",
+    "TraceError",
+    "TrackioConfig",
+    "WandbConfig",
+    "__version__",
+    "absorb",
+    "add_reader",
+    "attached",
+    "begin_slice",
+    "carry",
+    "collector",
+    "commit",
+    "count",
+    "counter",
+    "denominator",
+    "derive",
+    "disable_scope",
+    "distribution",
+    "eval_scope",
+    "export_all",
+    "export_payload",
+    "flush",
+    "gauge",
+    "get",
+    "init",
+    "inject",
+    "instant",
+    "learner",
+    "log",
+    "merge_payloads",
+    "new_flow",
+    "phase_clock",
+    "place_slice",
+    "read_jsonl",
+    "record_timing",
+    "rollout",
+    "scalar",
+    "scope",
+    "scope_func_wrapper",
+    "shutdown",
+    "slice",
+    "stat",
+    "stat_compact",
+    "stat_scope",
+    "step",
+    "sync_clocks",
+    "timed",
+    "weighted_mean",
 ]  # fmt: skip

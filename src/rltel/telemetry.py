@@ -15,24 +15,29 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, TextIO
 
-from opentelemetry.trace import SpanContext
+from opentelemetry.trace import SpanContext, TracerProvider
 from prometheus_client import CollectorRegistry
 
 from rltel.core.claims import Claim
 from rltel.core.clock import Clock, SystemClock
 from rltel.core.config import TelemetryConfig
-from rltel.core.context import new_id, new_trace_id, span_context
+from rltel.core.context import new_id, new_trace_id, remote_parent, span_context
 from rltel.core.errors import ConfigError, RecordError, RltelError
 from rltel.core.identity import Identity, find_place, identify
 from rltel.core.resolve import disabled, resolve
 from rltel.export.commit import Commit
 from rltel.export.console import ConsoleSink
 from rltel.export.jsonl import JsonlFile
+from rltel.export.open_timeline import OpenTimeline, Surroundings, open_timeline
 from rltel.export.pipeline import Pipeline, RemoteWorker
 from rltel.export.prometheus import Endpoint, PrometheusSink, RunCollector
 from rltel.export.sink import Destination, Sink
 from rltel.names.otel import Namer
+from rltel.record.device.device_timeline import device_timeline
 from rltel.record.recorder import Recorder, timeline
+from rltel.record.records import Ids
+from rltel.reduce.clock_offsets import ClockOffset, measure_offsets
+from rltel.reduce.ranks import tell
 from rltel.reduce.snapshot import Snapshot
 from rltel.reduce.stats import Stats, snapshot_of
 from rltel.reduce.trackers import Trackers
@@ -51,10 +56,6 @@ _NOT_YET = {
 _WITHOUT_EFFECT = (
     "run.config",
     "run.include_host",
-    "trace.thread_time",
-    "trace.cuda_events",
-    "trace.steps",
-    "otlp.traces",
     "otlp.exponential_histograms",
     "jsonl.write",
     "names.strict",
@@ -78,19 +79,29 @@ class Telemetry:
         stdout: TextIO | None = None,
         sinks: Iterable[Sink] = (),
         environ: Mapping[str, str] | None = None,
+        tracer_provider: TracerProvider | None = None,
     ) -> None:
         _refuse_what_is_not_there(config)
         _say_what_has_no_effect(config)
         self.config = config
         self.identity = identity
-        self.root: SpanContext = span_context(new_trace_id(), new_id())
+        self._environ = os.environ if environ is None else environ
+        self._parent = remote_parent(self._environ)
+        self.root: SpanContext = span_context(
+            self._parent.trace_id if self._parent else new_trace_id(), new_id(), self._parent
+        )
+        """The process's own span: what lies in nothing else is part of it."""
+        self.process_track = new_id()
+        """Which process this is in a timeline."""
+        self._tracer_provider = tracer_provider
+        self._device = device_timeline if recorder is timeline else None  # it draws on the process's recorder
+        self._timeline = OpenTimeline()
         self._trackers = trackers
         self._recorder = recorder
         self._clock = clock or SystemClock()
         self._stdout = stdout or sys.stdout
         self._registry = registry
         self._collector: RunCollector | None = None
-        self._environ = os.environ if environ is None else environ
         self._lock = threading.Lock()
         self._commits = 0
         self._closed = False
@@ -111,7 +122,9 @@ class Telemetry:
     def _build(self, run_dir: Path, extra: list[Sink], undo: contextlib.ExitStack) -> None:
         """Everything that can fail first; threads, which cannot be undone, last."""
         self._open_jsonl(run_dir)
-        drain = self._open_trace(run_dir)
+        timeline = self._open_timeline(run_dir)
+        for worker in timeline.workers:
+            undo.callback(worker.close, 0.0)
         local: list[Sink] = []
         for sink in (*self._local_sinks(run_dir), *extra):
             undo.callback(sink.close)
@@ -122,7 +135,9 @@ class Telemetry:
             [(sink, self._destination(sink.name)) for sink in local],
             [self._remote(sink) for sink in remote],
             Namer(),
-            drain=drain,
+            drain=timeline.drain.drain if timeline.drain else _nothing,
+            finish=timeline.drain.close if timeline.drain else None,
+            others=timeline.workers,
             flush_interval_s=self.config.trace.flush_interval_s,
             log_interval=self.config.run.log_interval,
             queue_bytes=int(self.config.pipeline.queue_mb * 1e6),
@@ -181,28 +196,26 @@ class Telemetry:
     def _remote(self, sink: Sink) -> RemoteWorker:
         return RemoteWorker(sink, self._destination(sink.name), int(self.config.pipeline.queue_mb * 1e6))
 
-    def _open_trace(self, run_dir: Path) -> Any:
-        """Start recording, if this rank traces; what the pipeline calls to write what was recorded."""
-        config = self.config.trace
-        if not config.enabled or not (config.ranks == "all" or self.identity.rank in config.ranks):
-            return _nothing
-        from rltel.export.perfetto import PerfettoWriter  # imports Perfetto's schema
-
-        folder = _placed(config.output_dir, run_dir) if config.output_dir else run_dir / "trace"
-        writer = PerfettoWriter(
-            folder,
+    def _open_timeline(self, run_dir: Path) -> OpenTimeline:
+        surroundings = Surroundings(
+            self.config,
             self.identity,
             self._recorder,
             self._clock,
-            self._destination("trace"),
-            int(config.max_file_mb * 1e6),
-            int(config.max_total_mb * 1e6),
+            self._environ,
+            self._destination,
+            Ids(self.root.trace_id, self.root.span_id),
+            self._parent,
+            self.process_track,
+            self._device,
+            self._tracer_provider,
         )
-        self._close_last.callback(writer.close)
-        self._recorder.start()
-        self._close_last.callback(self._recorder.stop)
-        self._places.append(f"trace {writer.path}")
-        return writer.drain
+        self._timeline = open_timeline(surroundings, run_dir)
+        self.root = self._timeline.root or self.root
+        if self._timeline.drain is not None:
+            self._close_last.callback(self._timeline.drain.close)
+        self._places.extend(self._timeline.places)
+        return self._timeline
 
     # --- use --------------------------------------------------------------------------------------------------------
 
@@ -267,6 +280,14 @@ class Telemetry:
                 self._jsonl.write(commit)
             self._pipeline.submit(commit)
 
+    def sync_clocks(self, group: Any) -> ClockOffset:
+        """See `rltel.sync_clocks`."""
+        offset = measure_offsets(group, self._clock)
+        reference = tell(group, self.process_track)[0]
+        if self._timeline.writer is not None:
+            self._timeline.writer.note_offset(reference, offset)
+        return offset
+
     def flush(self, timeout_s: float = 5.0) -> bool:
         """Wait until every commit so far has reached its destinations; False if the time runs out first."""
         return self._pipeline is None or self._pipeline.flush(timeout_s)
@@ -285,6 +306,8 @@ class Telemetry:
             if self._closed:
                 return
             self._closed = True
+        if self._device is not None:
+            self._device.close()
         if self._pipeline is not None:
             self._pipeline.close(self.config.pipeline.shutdown_timeout_s)
         if self._collector is not None and linger:
@@ -399,7 +422,7 @@ class Process:
         place: tuple[str | None, int | None, int | None],
         injected: Mapping[str, Any],
     ) -> Telemetry:
-        on = config.anything_on()
+        on = config.anything_on() or injected.get("tracer_provider") is not None
         found = find_place(config.run, environ if on else {}, *place)  # with nothing on, nothing there can be wrong
         identity, self._claim = identify(config.run, found, environ, claim=on)
         try:
@@ -457,6 +480,14 @@ class Process:
         """See `rltel.export_all`."""
         is_writer = self.telemetry.identity.is_writer if self.telemetry and self.telemetry.run_dir else None
         return self.trackers.export_all(reduce_group, is_writer=is_writer, **how)
+
+    def sync_clocks(self, group: Any) -> ClockOffset:
+        """See `rltel.sync_clocks`. A process without telemetry takes part all the same."""
+        if self.telemetry is not None:
+            return self.telemetry.sync_clocks(group)
+        offset = measure_offsets(group, SystemClock())
+        tell(group, 0)
+        return offset
 
     def commit(self, stats: Mapping[str, Any] | None = None, **where: Any) -> None:
         """See `rltel.commit`."""

@@ -23,7 +23,7 @@ from rltel.core.config import (
     WandbConfig,
 )
 
-# The design's configuration, as it stands there.
+# The design's configuration, as it stands there, and console.table.
 DESIGN = """
 run:         {name: null, dir: null, id: null, algo: null, task: null, backend: null, log_root: logs, log_interval: 1, step_axis: step, resume: auto, primary_role: learner, writer: 0, config: {}, include_host: false}
 trace:       {enabled: false, output_dir: null, thread_time: false, cuda_events: true, ranks: all, steps: null, flush_interval_s: 1.0, max_file_mb: 256, max_total_mb: 4096}
@@ -31,7 +31,7 @@ prometheus:  {enabled: false, host: 127.0.0.1, port: 9464, advertise: null, time
 otlp:        {enabled: false, endpoint: null, protocol: http/protobuf, headers: {}, compression: null, certificate: null, insecure: null, timeout_s: 5.0, metrics: true, traces: true, exponential_histograms: false}
 tensorboard: {path: null}
 jsonl:       {path: null, write: commit}
-console:     {enabled: false, interval_s: 10.0}
+console:     {enabled: false, interval_s: 10.0, table: false}
 terminal:    {enabled: false, refresh_hz: 2.0, window_s: 2.0}
 wandb:       {mode: disabled, project: null, entity: null, name: null, group: null, job_type: null, tags: [], notes: null, base_url: null, api_key: null, id_suffix: train, config: {}}
 swanlab:     {mode: disabled, project: null, name: null, logdir: null, api_key: null, config: {}}

@@ -13,7 +13,17 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan, SpanContext, TraceFlags, TraceState
 
-from rltel.core.context import attached, current, inject, new_id, new_trace_id, span_context, with_span
+from rltel.core.context import (
+    attached,
+    current,
+    inject,
+    new_flow,
+    new_id,
+    new_trace_id,
+    remote_parent,
+    span_context,
+    with_span,
+)
 
 TRACE, SPAN = 0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7
 HEADER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -54,6 +64,18 @@ def test_ids_are_spread_over_all_their_bits():
 def test_ids_do_not_repeat():
     assert len({new_id() for _ in range(100_000)}) == 100_000
     assert len({new_trace_id() for _ in range(1000)}) == 1000
+
+
+def test_flows_do_not_repeat_and_fit():
+    flows = [new_flow() for _ in range(100_000)]
+    assert len(set(flows)) == 100_000
+    assert all(0 < flow < 2**64 for flow in flows)
+
+
+def test_flows_of_processes_and_forks_do_not_repeat(together):
+    new_flow()
+    made = [*together(4, lambda _: [new_flow() for _ in range(1000)]), [new_flow() for _ in range(1000)]]
+    assert len({flow for of_process in made for flow in of_process}) == 5000
 
 
 def test_ids_of_threads_do_not_repeat():
@@ -123,12 +145,35 @@ def test_new_ids_make_valid_headers():
     assert re.fullmatch("00-[0-9a-f]{32}-[0-9a-f]{16}-01", header)
 
 
-def test_the_fallback_travels_only_where_no_span_is_current():
-    fallback = span_context(1, 2)
-    assert inject(fallback) == {"traceparent": f"00-{1:032x}-{2:016x}-01"}
+def test_a_given_span_travels_instead_of_the_current_one():
+    given = span_context(1, 2)
+    assert inject(given) == {"traceparent": f"00-{1:032x}-{2:016x}-01"}
     with attached({"traceparent": HEADER}):
-        assert inject(fallback) == {"traceparent": HEADER}
-    assert current() is None  # the fallback was not left in place
+        assert inject(given) == {"traceparent": f"00-{1:032x}-{2:016x}-01"}
+        assert inject() == {"traceparent": HEADER}
+    assert current() is None  # it was not left in place
+
+
+def test_a_span_of_the_same_trace_is_sampled_alike_and_keeps_its_state():
+    remote = SpanContext(TRACE, SPAN, True, TraceFlags(0), TraceState([("vendor", "x")]))
+    inner, other = span_context(TRACE, 5, remote), span_context(1, 5, remote)
+    assert (inner.span_id, inner.is_remote, inner.trace_flags) == (5, False, TraceFlags(0))
+    assert inner.trace_state == {"vendor": "x"}
+    assert (other.trace_flags.sampled, dict(other.trace_state)) == (True, {})
+
+
+def test_a_remote_parent_comes_from_headers_or_the_environment():
+    assert remote_parent({}) is None
+    assert remote_parent({"traceparent": "garbage"}) is None
+    for name in ("traceparent", "TRACEPARENT"):
+        found = remote_parent({name: HEADER, "PATH": "/"})
+        assert (found.trace_id, found.span_id, found.is_remote) == (TRACE, SPAN, True)
+    assert current() is None
+
+
+def test_a_remote_parent_is_not_the_span_that_is_current_here():
+    with attached({"traceparent": HEADER}):
+        assert remote_parent({}) is None
 
 
 def test_round_trip():
@@ -243,7 +288,7 @@ def test_we_nest_under_a_users_span(users):
     tracer, _ = users
     with tracer.start_as_current_span("theirs") as span:
         assert current() == span.get_span_context()
-        sent = inject(span_context(1, 2))
+        sent = inject()
         with attached({}):
             assert inject() == sent
         theirs = trace.format_trace_id(current().trace_id), trace.format_span_id(current().span_id)

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rltel.core.config import (
-    JsonlConfig,
     OtlpConfig,
     PrometheusConfig,
     RunConfig,
@@ -23,7 +22,7 @@ from rltel.core.config import (
     WandbConfig,
 )
 from rltel.core.errors import ConfigError, RltelError
-from rltel.core.resolve import as_layer, disabled, resolve
+from rltel.core.resolve import disabled, resolve
 
 SECTIONS = {
     field.name: field.default for field in msgspec.structs.fields(TelemetryConfig) if isinstance(field.default, Section)
@@ -768,9 +767,3 @@ def test_no_switch_is_thrown_by_default(monkeypatch):
     assert not disabled()
     monkeypatch.setenv("RLTEL_DISABLED", "1")
     assert disabled()
-
-
-def test_as_layer_holds_only_what_was_set():
-    config = TelemetryConfig(jsonl=JsonlConfig(path=None), trace=TraceConfig())
-    assert as_layer(config) == {"jsonl": {"path": None}, "trace": {}}
-    assert as_layer(None) == {}

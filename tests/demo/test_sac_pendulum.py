@@ -1,15 +1,11 @@
 """The demo, run as a user runs it, and everything it writes read back by the official readers."""
 
-import json
 import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +15,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import rltel
 from realparts.otlp_receiver import rotel
 from realparts.perfetto_reader import read_packets
-from realparts.processes import free_port, http_get
-from realparts.prometheus import Prometheus, prometheus, promtool_check_metrics
+from realparts.prometheus import promtool_check_metrics
+from realparts.sac_demo import DEMO, Demo, found, run, run_dir_of, start
 from realparts.trace_processor import query
 from rltel.core.config import TelemetryConfig
 from rltel.record.kinds import Moments
@@ -28,80 +24,6 @@ from rltel.record.phase_sets import SAC_COLLECTOR, SAC_LEARNER, PhaseSet
 from rltel.traces.merge import merge
 
 pytestmark = pytest.mark.xdist_group("demo")  # one after the other: two demos at once would share two cores
-
-DEMO = Path(__file__).parents[2] / "examples" / "sac_pendulum.py"
-_CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("RLTEL_", "OTEL_"))}
-
-
-def start(tmp_path: Path, *arguments: str, **settings: object) -> subprocess.Popen[str]:
-    """The demo in a session of its own, with ``RLTEL_*`` settings."""
-    environ = {**_CLEAN, **{f"RLTEL_{name}": str(value) for name, value in settings.items()}}
-    command = [sys.executable, str(DEMO), "--log-root", str(tmp_path / "logs"), *arguments]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, cwd=tmp_path, env=environ, text=True, start_new_session=True, **pipes)  # type: ignore[call-overload]
-
-
-def run(tmp_path: Path, *arguments: str, **settings: object) -> tuple[str, str]:
-    process = start(tmp_path, *arguments, **settings)
-    out, err = process.communicate(timeout=280)
-    assert process.returncode == 0, err
-    return out, err
-
-
-def found(label: str, out: str) -> str:
-    """What the demo printed beside a label."""
-    match = re.search(rf"^{label}\s+(\S+)", out, re.MULTILINE)
-    assert match, out
-    return match[1]
-
-
-def run_dir_of(tmp_path: Path) -> Path:
-    (folder,) = (tmp_path / "logs").glob("sac/Pendulum-v1/*")
-    return folder
-
-
-@dataclass
-class Demo:
-    """A whole training, watched by a real Prometheus and a real OTLP receiver."""
-
-    out: str
-    err: str
-    run_dir: Path
-    exposition: str
-    prometheus: Prometheus
-    otlp: list[Any]
-    stamps: list[dict[str, Any]]
-    ended: float
-
-    @property
-    def lines(self) -> list[rltel.export.jsonl.Line]:
-        return [line for line in rltel.read_jsonl(self.run_dir) if line.axis == "train"]
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    tmp_path, watching = tmp_path_factory.mktemp("demo"), tmp_path_factory.mktemp("watching")
-    port = free_port()
-    target = f"127.0.0.1:{port}"
-    with prometheus([target], tmp_path=watching) as server, rotel(watching) as receiver:
-        process = start(
-            tmp_path,
-            "--stamps",
-            str(tmp_path / "stamps.jsonl"),
-            PROMETHEUS_PORT=port,
-            OTLP_ENABLED=1,
-            OTLP_ENDPOINT=receiver.grpc_endpoint,
-            OTLP_PROTOCOL="grpc",
-            PIPELINE_SHUTDOWN_TIMEOUT_S=20,  # so that nothing is dropped, however busy the machine
-        )
-        server.wait_for("rl_environment_reward_mean", timeout=60)
-        exposition = http_get(f"http://{target}/metrics").decode()
-        out, err = process.communicate(timeout=280)
-        ended = time.time()
-        assert process.returncode == 0, err
-        stamps = [json.loads(line) for line in (tmp_path / "stamps.jsonl").read_text().splitlines()]
-        yield Demo(out, err, run_dir_of(tmp_path), exposition, server, receiver.metrics(), stamps, ended)
-
 
 # --- the training ---------------------------------------------------------------------------------------------------
 

@@ -88,6 +88,9 @@ class FakeClock:
     def realtime_ns(self) -> int:
         return self.now + self._realtime_offset
 
+    def host(self) -> str:
+        return "host-and-boot"
+
     def anchor(self) -> Anchor:
         return Anchor(self.now, self.realtime_ns(), self.now + self._boottime_offset, 0)
 

@@ -13,6 +13,7 @@ from rltel.export.commit import Commit
 from rltel.export.pipeline import Pipeline, RemoteWorker
 from rltel.export.points import Point
 from rltel.export.sink import Destination, Sink
+from rltel.export.worker import Parcel, Worker
 from rltel.names.otel import Namer
 
 LONG = 30.0
@@ -323,6 +324,68 @@ class TestClose:
                 assert made.pipeline.account.dropped_totals == {"shutdown": 3}
             else:
                 assert [account.dropped_totals for account in made.remote] == [{"shutdown": 3}] * 3
+
+
+class TestTimeline:
+    """The drain's part in it."""
+
+    def worker(self, sent: list[str]) -> tuple[Worker, Destination]:
+        account = Destination("spans")
+        return Worker("spans", lambda: sent.append("closed"), account, 10**6), account
+
+    def test_the_last_spans_reach_their_worker_before_it_closes(self) -> None:
+        sent: list[str] = []
+        worker, account = self.worker(sent)
+
+        def finish() -> None:
+            worker.put_parcel(Parcel(lambda: sent.append("the last ones"), 10, 5))
+
+        with running(finish=finish, others=[worker], flush_interval_s=LONG):
+            pass
+        wait_until(lambda: sent == ["the last ones", "closed"], "the worker's end")
+        assert (account.exported_total, account.dropped_totals) == (5, {})
+
+    def test_it_is_drained_once_more_before_it_is_finished(self) -> None:
+        order: list[str] = []
+        drain, finish = lambda: order.append("drain"), lambda: order.append("finish")
+        with running(drain=drain, finish=finish, flush_interval_s=LONG):
+            pass
+        assert order == ["drain", "finish"]
+
+    def test_a_finish_that_raises_ends_nothing(self) -> None:
+        def broken() -> None:
+            raise RuntimeError("cannot finish")
+
+        sink = ListSink()
+        with running([sink], finish=broken) as made:
+            made.submit(1)
+        assert sink.closed
+        assert steps(sink) == [1]
+        assert "error" in made.pipeline.account.dropped_totals
+
+    def test_a_flush_waits_for_what_was_drained_to_be_sent(self) -> None:
+        sent: list[str] = []
+        worker, account = self.worker(sent)
+
+        def drain() -> None:
+            worker.put_parcel(Parcel(lambda: sent.append("spans"), 10, 1))
+
+        with running(drain=drain, others=[worker], flush_interval_s=LONG) as made:
+            assert made.pipeline.flush(BOUND)
+            assert sent == ["spans"]
+            assert account.exported_total == 1
+
+    def test_one_that_hangs_does_not_hold_up_the_end(self) -> None:
+        let_go = threading.Event()
+        sent: list[str] = []
+        worker, account = self.worker(sent)
+        worker.put_parcel(Parcel(lambda: let_go.wait(LONG) and None, 10, 7))
+        with running(others=[worker]) as made:
+            began = time.monotonic()
+            made.pipeline.close(0.3)
+            assert time.monotonic() - began < BOUND
+        let_go.set()
+        assert account.dropped_totals == {"shutdown": 7}
 
 
 class TestLogInterval:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from export.making import Points, commit, identity, point, points_of_record, recorded
 from rltel.export.points import SECONDS_BOUNDS, VALUE_BOUNDS, HistogramValue, Point
 from rltel.record.kinds import PHASE_MS, TIMING
-from rltel.record.phase_sets import Phase, PhaseSet
-from rltel.record.phases import PhaseClock
+from rltel.record.phase_sets import ALL_SETS, SAC_LEARNER, PhaseSet, phase_set
 from rltel.reduce.snapshot import Snapshot
 from rltel.reduce.trackers import Trackers
 
@@ -243,16 +242,78 @@ class TestHistograms:
 
     def test_a_time_under_a_key_of_ones_own_is_in_seconds_too(self) -> None:
         """The key's view is in milliseconds; what was measured is in seconds, and the unit says so."""
-        phases = PhaseSet("own", "learner", "iteration", None, (Phase("p", "exclusive", "my/p_ms", PHASE_MS),))
-
-        def timed(trackers: Trackers) -> None:
-            clock = PhaseClock(phases, trackers.default)
-            with clock.iteration(), clock.phase("p"):
-                pass
-
-        found = point(points_of_record(timed), "rl.stats.my.p_ms.distribution")
+        points = points_of_record(lambda trackers: trackers.default.timing_appender("my/p_ms", PHASE_MS)(500_000_000))
+        found = point(points, "rl.stats.my.p_ms.distribution")
         assert (found.unit, histogram(found).bounds) == ("s", SECONDS_BOUNDS)
-        assert histogram(found).total < 1.0
+        assert histogram(found).total == 0.5
+
+
+class TestPhases:
+    @staticmethod
+    def timed(phases: PhaseSet, seconds: float = 0.5, tracker: str = "") -> Snapshot:
+        """Each phase and the loop once, so long."""
+
+        def record(trackers: Trackers) -> None:
+            each = {phase.key: phases.metrics[phase.name] for phase in phases.phases}
+            if phases.loop_key and phases.loop_metric:
+                each[phases.loop_key] = phases.loop_metric
+            for key, kind in each.items():
+                trackers.get(tracker).timing_appender(key, kind)(int(seconds * 1e9))
+
+        return recorded(record)
+
+    @pytest.mark.parametrize("phases", [*ALL_SETS, phase_set({"a": "train", "b": "nested"}, "collector")])
+    def test_of_every_set_are_histograms_of_seconds(self, phases: PhaseSet) -> None:
+        points = [each for each in Points().of(commit(self.timed(phases))) if each.name == "rl.phase.duration"]
+        assert {each.attributes["rl.phase"]: each.attributes for each in points} == {
+            phase.name: {"rl.role": phases.role, "rl.phase": phase.name, "rl.phase.kind": phase.kind}
+            for phase in phases.phases
+        }
+        assert {(each.kind, each.unit, histogram(each).total) for each in points} == {("histogram", "s", 0.5)}
+
+    @pytest.mark.parametrize("phases", [*ALL_SETS, phase_set(["a"], "learner"), phase_set(["a"], "collector")])
+    def test_parts_of_an_iteration_have_their_names_too(self, phases: PhaseSet) -> None:
+        points = Points().of(commit(self.timed(phases)))
+        wanted = {f"rl.{phase.rl}.duration" for phase in phases.phases if phase.rl}
+        if phases.loop_key:
+            wanted.add(f"rl.{phases.loop_rl}.duration")
+        found = [each for each in points if each.name not in ("rl.step", "rl.phase.duration")]
+        assert {each.name for each in found} == wanted
+        assert all(histogram(each).count == 1 for each in found)
+
+    @pytest.mark.parametrize("phases", ALL_SETS)
+    def test_a_name_with_its_attributes_is_one_point(self, phases: PhaseSet) -> None:
+        points = Points().of(commit(self.timed(phases)))
+        series = [(each.name, frozenset(each.attributes.items())) for each in points]
+        assert len(series) == len(set(series))
+        marked = sum(phase.rl is not None for phase in phases.phases)
+        assert len(points) == 1 + len(phases.phases) + marked + bool(phases.loop_key)
+
+    def test_both_names_are_cumulative_over_commits(self) -> None:
+        points = Points()
+        for seconds in (0.5, 1.0):
+            last = points.of(commit(self.timed(SAC_LEARNER, seconds)))
+        for found in (point(last, "rl.train.duration"), point(last, "rl.phase.duration", rl_phase="learning")):
+            assert (histogram(found).count, histogram(found).total) == (2.0, 1.5)
+
+    def test_a_timing_is_no_phase(self) -> None:
+        def timed(trackers: Trackers) -> None:
+            trackers.default.timing_appender("timeperf/a", TIMING)(1)
+
+        assert [each.name for each in points_of_record(timed)] == ["rl.step", "rl.timing.duration"]
+
+    def test_of_a_named_tracker_are_its_own(self) -> None:
+        (found,) = [
+            each
+            for each in Points().of(commit(self.timed(SAC_LEARNER, tracker="second")))
+            if each.name == "rl.train.duration"
+        ]
+        assert (found.attributes, found.tracker) == ({"rl.tracker": "second"}, "second")
+
+    def test_a_plain_number_has_both_names_in_seconds(self) -> None:
+        points = Points().of(commit({"Perf/learner_inference_ms": 250.0}))
+        for name in ("rl.phase.duration", "rl.sample.duration"):
+            assert histogram(point(points, name)).total == 0.25
 
 
 class TestNumbersFedToAHistogram:

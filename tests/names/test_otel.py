@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from rltel.names.catalogue import Catalogue, Entry
 from rltel.names.otel import Namer
+from rltel.names.phases import PhaseLabel
 from rltel.names.prometheus import label_name, prometheus_name
 
 VALID_OTEL = re.compile(r"[A-Za-z][A-Za-z0-9_.\-/]{0,254}")
@@ -158,3 +159,52 @@ def test_catalogue_may_be_injected() -> None:
     entry = Entry("x/{y}", "rl.x", "s", "gauge", "About x.", {"rl.y": "{y}"})
     found = Namer(Catalogue((entry,))).name("x/1")
     assert (found.name, found.unit, found.attributes, found.canonical) == ("rl.x", "s", {"rl.y": "1"}, True)
+
+
+class TestPhases:
+    LEARNING = PhaseLabel("learner", "learning", "exclusive", "train")
+
+    @pytest.mark.parametrize("key", ["timeperf/learning", "my/own_ms", "Perf/learning_time"])
+    def test_are_named_by_what_they_are_whatever_the_key(self, key: str) -> None:
+        found = Namer().name(key, phase=self.LEARNING)
+        assert (found.name, found.unit, found.instrument) == ("rl.phase.duration", "s", "histogram")
+        assert found.attributes == {"rl.role": "learner", "rl.phase": "learning", "rl.phase.kind": "exclusive"}
+        assert found.also is not None
+        assert (found.also.name, found.also.unit, found.also.attributes) == ("rl.train.duration", "s", {})
+
+    def test_a_timing_of_the_same_key_stays_a_timing(self) -> None:
+        namer = Namer()
+        namer.name("timeperf/learning", phase=self.LEARNING)
+        assert namer.name("timeperf/learning").name == "rl.timing.duration"
+
+    def test_of_a_named_tracker_say_so(self) -> None:
+        found = Namer().name("a/timeperf/learning", "a", phase=self.LEARNING)
+        assert found.attributes["rl.tracker"] == "a"
+        assert found.also is not None
+        assert found.also.attributes == {"rl.tracker": "a"}
+
+    def test_two_loops_of_one_process_are_two_series(self) -> None:
+        """Added up they would count the time twice."""
+        namer = Namer()
+        for key in ("timeperf/iteration", "timeperf/outer"):
+            namer.name(key, phase=PhaseLabel("learner", key[9:], "loop", "loop"))
+        (inner, outer) = (
+            namer.name(key, phase=PhaseLabel("learner", key[9:], "loop", "loop"))
+            for key in ("timeperf/iteration", "timeperf/outer")
+        )
+        assert (inner.name, inner.attributes) == ("rl.loop.duration", {})
+        assert (outer.name, outer.attributes) == ("rl.loop.duration", {"rl.key": "timeperf/outer"})
+
+    def test_two_phases_that_are_one_part_are_two_series(self) -> None:
+        namer = Namer()
+        first, second = (
+            namer.name(f"timeperf/{name}", phase=PhaseLabel("learner", name, "exclusive", "train")) for name in "ab"
+        )
+        assert (first.also and first.also.attributes) == {}
+        assert (second.also and second.also.attributes) == {"rl.key": "timeperf/b"}
+
+    def test_plain_numbers_have_the_second_name_too(self) -> None:
+        found = Namer().name("rollout/Perf/collector_env_step_ms", "rollout")
+        assert found.also is not None
+        assert (found.also.name, found.also.scale) == ("rl.reward.duration", 0.001)
+        assert found.also.attributes == {"rl.role": "collector", "rl.tracker": "rollout"}

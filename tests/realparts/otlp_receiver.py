@@ -1,16 +1,20 @@
-"""Receives OTLP: an HTTP receiver inside the test, alone or behind the real agent ``rotel``.
+"""Receives OTLP: an HTTP or a gRPC receiver inside the test, or the real agent ``rotel`` before the HTTP one.
 
 The agent takes OTLP over gRPC and over HTTP and relays it to the receiver, so what a test sees has
-been decoded and encoded by an implementation that is not Python's.
+been decoded and encoded by an implementation that is not Python's. The receivers in the test can be
+told what to answer, and can ask for TLS.
 """
 
 from __future__ import annotations
 
 import gzip
+import ssl
+import sys
 import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -31,6 +35,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from realparts import requirements
+from realparts.certificate import Certificate
 from realparts.processes import HOST, accepts, server, tail
 
 Attributes: TypeAlias = dict[str, Any]
@@ -40,6 +45,16 @@ Message: TypeAlias = ExportMetricsServiceRequest | ExportTraceServiceRequest
 _MESSAGES: dict[str, type[Message]] = {
     "/v1/metrics": ExportMetricsServiceRequest,
     "/v1/traces": ExportTraceServiceRequest,
+}
+
+_METHODS: dict[str, type[Message]] = {
+    "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export": ExportMetricsServiceRequest,
+    "/opentelemetry.proto.collector.trace.v1.TraceService/Export": ExportTraceServiceRequest,
+}
+_UNPACKED: dict[str | None, Callable[[bytes], bytes]] = {
+    None: lambda body: body,
+    "gzip": gzip.decompress,
+    "deflate": zlib.decompress,
 }
 
 Item = TypeVar("Item")
@@ -89,8 +104,9 @@ class ReceivedRequest:
     """One request that was accepted."""
 
     path: str
+    """Of the URL, or gRPC's method."""
     headers: Mapping[str, str]
-    """By lower-case name."""
+    """By lower-case name. Over gRPC: the metadata that are text."""
     message: Message
 
 
@@ -98,9 +114,13 @@ class OtlpSink:
     """What has arrived. All methods may be called from any thread.
 
     Attributes:
-        endpoint: Base URL of the HTTP receiver, once it runs; /v1/metrics and /v1/traces are below
-            it.
+        endpoint: Base URL of the receiver, once it runs; over HTTP, /v1/metrics and /v1/traces are
+            below it.
         status: HTTP status to answer with; other than 200, the request is not kept.
+        grpc_status: Name, details and trailing metadata of a gRPC status to answer with; if it is set,
+            the request is not kept.
+        answer: Body to answer with: serialized, as it is; empty, all was accepted.
+        answer_headers: Over HTTP, set in each answer.
         delay: Seconds to wait before each answer.
         refused: How many requests got another status than 200, for whatever cause.
     """
@@ -108,6 +128,9 @@ class OtlpSink:
     def __init__(self) -> None:
         self.endpoint = ""
         self.status = 200
+        self.grpc_status: tuple[str, str, tuple[tuple[str, str | bytes], ...]] | None = None
+        self.answer = b""
+        self.answer_headers: dict[str, str] = {}
         self.delay = 0.0
         self.refused = 0
         self._requests: list[ReceivedRequest] = []
@@ -207,11 +230,60 @@ class RotelAgent(OtlpSink):
 
 
 @contextmanager
-def otlp_sink() -> Iterator[OtlpSink]:
-    """Runs the HTTP receiver alone; it answers one request for each connection."""
+def otlp_sink(tls: Certificate | None = None, trust: str | None = None) -> Iterator[OtlpSink]:
+    """Runs the HTTP receiver alone; it answers one request for each connection.
+
+    With ``tls`` it speaks HTTPS; with ``trust`` (a file) it also wants a client's certificate.
+    """
     sink = OtlpSink()
-    with _receiving(sink):
+    with _receiving(sink, tls, trust):
         yield sink
+
+
+@contextmanager
+def otlp_grpc_sink(tls: Certificate | None = None, trust: str | None = None, port: int = 0) -> Iterator[OtlpSink]:
+    """Runs a gRPC receiver; ``tls`` and ``trust`` as for `otlp_sink`; port 0: any."""
+    import grpc
+
+    sink = OtlpSink()
+    grpc_server = grpc.server(ThreadPoolExecutor(4), handlers=(_grpc_handlers(sink),))
+    if tls is None:
+        port = grpc_server.add_insecure_port(f"{HOST}:{port}")
+    else:
+        pair = (Path(tls.key).read_bytes(), Path(tls.cert).read_bytes())
+        roots = Path(trust).read_bytes() if trust else None
+        credentials = grpc.ssl_server_credentials([pair], roots, require_client_auth=trust is not None)
+        port = grpc_server.add_secure_port(f"{HOST}:{port}", credentials)
+    sink.endpoint = f"{'https' if tls else 'http'}://{HOST}:{port}"
+    grpc_server.start()
+    try:
+        yield sink
+    finally:
+        grpc_server.stop(grace=None).wait()
+
+
+def _grpc_handlers(sink: OtlpSink) -> Any:
+    import grpc
+
+    class Handlers(grpc.GenericRpcHandler):
+        def service(self, call: Any) -> Any:
+            if call.method not in _METHODS:
+                return None
+
+            def take(body: bytes, context: Any) -> bytes:
+                time.sleep(sink.delay)
+                if sink.grpc_status is not None:
+                    name, details, trailers = sink.grpc_status
+                    sink.refuse()
+                    context.set_trailing_metadata(trailers)
+                    context.abort(grpc.StatusCode[name], details)
+                headers = {name: value for name, value in call.invocation_metadata if isinstance(value, str)}
+                sink.keep(ReceivedRequest(call.method, headers, _METHODS[call.method].FromString(body)))
+                return sink.answer
+
+            return grpc.unary_unary_rpc_method_handler(take)
+
+    return Handlers()
 
 
 @contextmanager
@@ -246,10 +318,17 @@ def rotel(tmp_path: Path) -> Iterator[RotelAgent]:
 
 
 @contextmanager
-def _receiving(sink: OtlpSink) -> Iterator[None]:
+def _receiving(sink: OtlpSink, tls: Certificate | None = None, trust: str | None = None) -> Iterator[None]:
     handler = type("SinkHandler", (_Handler,), {"sink": sink})
-    with ThreadingHTTPServer((HOST, 0), handler) as http_server:
-        sink.endpoint = f"http://{HOST}:{http_server.server_port}"
+    with _Server((HOST, 0), handler) as http_server:
+        sink.endpoint = f"{'https' if tls else 'http'}://{HOST}:{http_server.server_port}"
+        if tls is not None:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=trust)
+            context.verify_mode = ssl.CERT_REQUIRED if trust else ssl.CERT_NONE
+            context.load_cert_chain(*tls)
+            http_server.socket = context.wrap_socket(
+                http_server.socket, server_side=True, do_handshake_on_connect=False
+            )
         thread = threading.Thread(target=http_server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         try:
@@ -257,6 +336,13 @@ def _receiving(sink: OtlpSink) -> Iterator[None]:
         finally:
             http_server.shutdown()
             thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up or is not trusted is what some tests are about; the rest is a fault and is shown."""
+        if not isinstance(sys.exception(), (ssl.SSLError, ConnectionError)):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -271,9 +357,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.sink.refuse()
         time.sleep(self.sink.delay)
         self.send_response(status)
-        self.send_header("Content-Type", "application/x-protobuf")
-        self.send_header("Content-Length", "0")  # an empty message: all was accepted
+        for name, value in {"Content-Type": "application/x-protobuf", **self.sink.answer_headers}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(self.sink.answer)))
         self.end_headers()
+        self.wfile.write(self.sink.answer)
 
     def _take(self, body: bytes) -> int:
         """Keeps the request; returns the status to answer with."""
@@ -285,10 +373,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get_content_type() != "application/x-protobuf":
             return 415
         try:
-            if self.headers.get("Content-Encoding") == "gzip":
-                body = gzip.decompress(body)
-            message = message_type.FromString(body)
-        except (OSError, EOFError, zlib.error, DecodeError):
+            message = message_type.FromString(_UNPACKED[self.headers.get("Content-Encoding")](body))
+        except (KeyError, OSError, EOFError, zlib.error, DecodeError):
             return 400
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.sink.keep(ReceivedRequest(self.path, headers, message))

@@ -4,12 +4,17 @@ import copy
 import itertools
 import math
 import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rltel.names.phases import PhaseLabel
 from rltel.record.buckets import count_buckets
 from rltel.record.fold import moments_of_array, moments_of_numbers
 from rltel.record.kinds import (
@@ -35,6 +40,9 @@ from rltel.record.kinds import (
     Moment,
     Moments,
     State,
+    find_kind,
+    kind_named,
+    phase_kind,
 )
 
 NAN, INF = math.nan, math.inf
@@ -212,6 +220,10 @@ class TestKinds:
             assert again.kind is kind
             assert again.moments == state.moments
 
+    def test_in_words(self) -> None:
+        assert str(AVG) == "avg"
+        assert str(phase_kind(TIMING, LABEL)) == 'the exclusive phase "a:b c" of the learner'
+
     def test_a_gauge_is_replaced(self) -> None:
         state = state_of(GAUGE_MEAN, [1.0])
         state.replace(moments_of_numbers([NAN]))
@@ -222,6 +234,75 @@ class TestKinds:
     def test_every_moment_has_the_place_it_says(self) -> None:
         assert [moment.position for moment in Moment] == list(range(len(EMPTY)))
         assert [moment.identity for moment in Moment] == list(EMPTY)
+
+
+LABEL = PhaseLabel("learner", "a:b c", "exclusive", "train")
+
+
+class TestKindsOfPhases:
+    """A label goes along with the kind's name, through whatever holds that name."""
+
+    @pytest.mark.parametrize("view", [TIMING, PHASE_S, PHASE_MS], ids=str)
+    def test_show_what_their_view_shows(self, view: Kind) -> None:
+        kind = phase_kind(view, LABEL)
+        assert kind.phase == LABEL
+        assert flat(state_of(kind, [1.0, 2.0])) == flat(state_of(view, [1.0, 2.0]))
+
+    def test_are_one_for_a_view_and_a_label(self) -> None:
+        kind = phase_kind(TIMING, LABEL)
+        assert phase_kind(TIMING, PhaseLabel(*LABEL)) is kind
+        others = [phase_kind(PHASE_S, LABEL), *(phase_kind(TIMING, LABEL._replace(**change)) for change in CHANGES)]
+        assert len({kind, *others}) == 1 + len(others)
+
+    def test_are_found_by_their_name_in_a_process_that_never_made_them(self) -> None:
+        code = (
+            "import pickle, sys; state = pickle.loads(bytes.fromhex(sys.argv[1]));"
+            "from rltel.record.kinds import kind_named;"
+            "assert kind_named(state.kind.name) is state.kind; print(state.kind.phase)"
+        )
+        state = state_of(phase_kind(PHASE_MS, LABEL), [1.0])
+        ran = subprocess.run(
+            [sys.executable, "-c", code, pickle.dumps(state).hex()], capture_output=True, text=True, check=False
+        )
+        assert ran.stdout.strip() == str(LABEL), ran.stderr
+
+    def test_stay_the_same_when_states_are_pickled_or_copied(self) -> None:
+        state = state_of(phase_kind(PHASE_MS, LABEL), [1.0])
+        for again in (pickle.loads(pickle.dumps(state)), copy.deepcopy(state), copy.copy(state)):
+            assert again.kind is state.kind
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "",
+            "nope",
+            "timing:",
+            "timing:exclusive",
+            "timing:often::learner:a",
+            "avg:exclusive::learner:a",
+            "nope:exclusive::learner:a",
+            "timing:exclusive::learner:",
+        ],
+    )
+    def test_what_is_no_kind_is_not_found(self, name: str) -> None:
+        assert find_kind(name) is None
+        with pytest.raises(KeyError):
+            kind_named(name)
+
+    def test_made_by_many_threads_are_one(self) -> None:
+        label = PhaseLabel("learner", "many threads", "nested")
+        with ThreadPoolExecutor(8) as pool:
+            kinds = set(pool.map(lambda _: phase_kind(TIMING, label), range(200)))
+        assert len(kinds) == 1
+
+
+CHANGES: list[dict[str, Any]] = [
+    {"role": "collector"},
+    {"phase": "b"},
+    {"kind": "nested"},
+    {"rl": "sync"},
+    {"rl": None},
+]
 
 
 def test_moments_of_nothing_are_empty() -> None:

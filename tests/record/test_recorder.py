@@ -1,99 +1,62 @@
+"""The recorder without an event loop: on and off, bounds, threads, what else than slices it takes."""
+
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.realparts.lane_reading import LaneReader, read
 
-from rltel.record.recorder import (
-    NOTHING,
-    Begin,
-    CounterSample,
-    End,
-    Instant,
-    Recorder,
-    Slice,
-    ThreadBuffer,
-    as_flows,
-    new_flow,
-)
+from rltel.record.recorder import Recorder
+from rltel.record.records import CounterSample, Ids, Instant
 
 
-def names(records: list[Any]) -> list[str]:
-    """Begins by name, ends as ``-``."""
-    return [record[1] if isinstance(record, tuple) and not isinstance(record, End) else "-" for record in records]
-
-
-def check_balanced(records: list[Any]) -> None:
-    """Every end has its begin."""
-    depth = 0
-    for record in records:
-        depth += -1 if isinstance(record, int | End) else 1
-        assert depth >= 0
-    assert depth == 0
-
-
-class TestSlices:
-    def test_nest_in_the_order_of_their_records(self, recorder: Recorder, clock: Any) -> None:
+class TestOnAndOff:
+    def test_begun_while_on_are_ended_while_off(self, recorder: Recorder, clock: Any) -> None:
         recorder.start()
-        with recorder.slice("a", "cat"):
-            clock.tick(1.0)
-            with recorder.slice("b"):
-                clock.tick(2.0)
-            with recorder.slice("c"):
-                clock.tick(3.0)
-        records = recorder.here().take()
-        assert names(records) == ["a", "b", "-", "c", "-", "-"]
-        start = records[0][0]
-        seconds = [(record[0] if isinstance(record, tuple) else record) - start for record in records]
-        assert seconds == [0, 1_000_000_000, 3_000_000_000, 3_000_000_000, 6_000_000_000, 6_000_000_000]
-
-    def test_say_what_they_are(self, recorder: Recorder) -> None:
-        recorder.start()
-        with recorder.slice("a", "cat", flow=7, attributes={"k": 1}):
-            pass
-        assert Begin(*recorder.here().take()[0]) == Begin(1_000_000_000, "a", "cat", (7,), {"k": 1})
-
-    def test_that_are_open_are_there_already(self, recorder: Recorder) -> None:
-        recorder.start()
-        with recorder.slice("a"):
-            assert names(recorder.here().take()) == ["a"]
-        assert names(recorder.here().take()) == ["-"]
-
-    def test_an_exception_is_noted_on_its_end_and_goes_on(self, recorder: Recorder, clock: Any) -> None:
-        recorder.start()
-        with pytest.raises(ZeroDivisionError), recorder.slice("a"), recorder.slice("b"):
-            clock.fail_after(1.0)
-        _, _, inner, outer = recorder.here().take()
-        assert inner == outer == End(2_000_000_000, {"error": "ZeroDivisionError"})
-
-    def test_cost_nothing_while_off(self, recorder: Recorder, clock: Any) -> None:
-        with recorder.slice("a") as nothing:
-            recorder.instant("i")
-            recorder.counter("c", 1.0)
-        assert nothing is NOTHING
-        assert clock.readings == 0
-        assert not recorder.buffers()
-
-    def test_begun_while_on_are_ended_while_off(self, recorder: Recorder) -> None:
-        recorder.start()
-        opened = recorder.slice("a")
-        with opened:
+        reader = LaneReader(recorder)
+        with recorder.slice("bare"), recorder.slice("rich", flow=1):
+            reader.read()
             recorder.stop()
-            with recorder.slice("b"):
-                pass
-        check_balanced(recorder.here().take())
+            with recorder.slice("not there"):
+                clock.tick(1.0)
+        reading = reader.read()
+        assert reading.names == ["bare", "rich"]
+        assert [drawn.end_ns for drawn in reading.slices] == [2_000_000_000] * 2
 
     def test_begun_while_off_are_not_ended_while_on(self, recorder: Recorder) -> None:
-        with recorder.slice("a"):
+        with recorder.slice("a"), recorder.slice("b", flow=1):
             recorder.start()
-        assert not recorder.here().take()
+            with recorder.slice("c"):
+                pass
+        assert read(recorder).parents == {"c": None}
+
+    def test_a_new_start_knows_nothing_of_the_last_one(self, recorder: Recorder) -> None:
+        recorder.start()
+        left = recorder.slice("left open")
+        left.__enter__()
+        recorder.stop()
+        recorder.start()
+        with recorder.slice("new"):
+            left.__exit__(None, None, None)
+            with recorder.slice("inner"):
+                pass
+        reading = read(recorder)
+        assert reading.parents == {"new": None, "inner": "new"}
+        assert not reading.left_open
+
+    def test_a_stop_forgets_whose_spans_they_were(self, recorder: Recorder) -> None:
+        """A second run in the same process (a notebook) must not start spans on the first one's provider."""
+        recorder.tracer, recorder.root, recorder.adopted = object(), Ids(1, 2), True  # type: ignore[assignment]
+        recorder.start()
+        assert recorder.tracer is not None
+        recorder.stop()
+        assert (recorder.tracer, recorder.root, recorder.adopted) == (None, None, False)
 
 
 class TestOtherRecords:
@@ -106,15 +69,16 @@ class TestOtherRecords:
             CounterSample(1_000_000_000, "c", "bytes", 3.0),
         ]
 
-    def test_flows(self) -> None:
-        assert as_flows(None) is None
-        assert as_flows(5) == (5,)
-        assert as_flows(iter([5, 6])) == (5, 6)
-        assert len({new_flow() for _ in range(100)}) == 100
+    def test_instants_lie_in_the_slice_around_them(self, recorder: Recorder) -> None:
+        recorder.start()
+        recorder.instant("outside")
+        with recorder.slice("a"):
+            recorder.instant("inside")
+        assert [(name, around) for name, around, _ in read(recorder).instants] == [("outside", None), ("inside", "a")]
 
 
 class TestBounds:
-    def test_a_full_buffer_drops_whole_slices_and_counts(self) -> None:
+    def test_a_full_lane_drops_whole_slices_and_counts(self) -> None:
         recorder = Recorder(limit=4)
         recorder.start()
         for _ in range(5):
@@ -122,56 +86,116 @@ class TestBounds:
                 pass
         recorder.instant("i")
         recorder.counter("c", 1.0)
-        assert recorder.dropped == 3 * 2 + 2
-        check_balanced(recorder.here().take())
+        assert len(read(recorder).slices) == 2
+        assert recorder.dropped == 3 + 2
 
     def test_a_slice_that_was_kept_gets_its_end_even_if_full(self) -> None:
-        recorder = Recorder(limit=2)
+        recorder = Recorder(limit=4)
         recorder.start()
-        with recorder.slice("a"), recorder.slice("b"), recorder.slice("c"):
-            pass
-        records = recorder.here().take()
-        assert names(records) == ["a", "b", "-", "-"]
-        assert recorder.dropped == 2
+        with recorder.slice("a"), recorder.slice("b"), recorder.slice("c") as dropped:
+            dropped.set(k=1)
+        reading = read(recorder)
+        assert reading.parents == {"a": None, "b": "a"}
+        assert not reading.left_open
+        assert recorder.dropped == 1
 
     def test_there_is_room_again_when_it_was_taken(self) -> None:
-        recorder = Recorder(limit=2)
+        recorder = Recorder(limit=3)
         recorder.start()
+        reader = LaneReader(recorder)
         for _ in range(3):
-            recorder.here().take()
             with recorder.slice("a"):
                 pass
+            reader.read()
+        assert (len(reader.reading.slices), recorder.dropped) == (3, 0)
+
+    def test_of_explicit_slices_and_placed_ones(self) -> None:
+        recorder = Recorder(limit=2)
+        recorder.start()
+        handles = [recorder.begin("a") for _ in range(5)]
+        recorder.place("t", "n", 1, 2)
+        for handle in handles:
+            handle.end()
+        reading = read(recorder)
+        assert (len(reading.slices), reading.left_open, reading.placed) == (2, [], [])
+        assert recorder.dropped == 3 + 1
+
+    def test_attaching_adds_nothing_to_a_full_lane(self) -> None:
+        """A pool whose functions are carried, while the disk does not take anything."""
+        recorder = Recorder(limit=4)
+        recorder.start()
+        for _ in range(100):
+            with recorder.attached(Ids(1, 2)), recorder.slice("a"):
+                pass
+        assert len(recorder.here().records) <= 4 + 2
+        assert recorder.dropped > 90
+
+    def test_drops_of_the_last_start_are_not_counted_again(self) -> None:
+        recorder = Recorder(limit=0)
+        recorder.start()
+        recorder.instant("i")
+        assert recorder.dropped == 1
+        recorder.start()
         assert recorder.dropped == 0
 
-    @given(st.lists(st.sampled_from(["begin", "end", "instant", "take"]), max_size=60), st.integers(1, 6))
-    def test_what_is_kept_is_balanced_whatever_happens(self, steps: list[str], limit: int) -> None:
-        recorder = Recorder(limit=limit)
+    def test_drops_of_a_thread_that_has_ended_still_count(self) -> None:
+        recorder = Recorder(limit=0)
         recorder.start()
-        open_slices: list[Slice] = []
-        taken: list[Any] = []
+        thread = threading.Thread(target=recorder.instant, args=("i",))
+        thread.start()
+        thread.join()
+        (lane,) = (each for each in recorder.lanes() if each.is_over())
+        recorder.forget(lane)
+        assert lane not in recorder.lanes()
+        assert recorder.dropped == 1
+
+    @given(
+        st.lists(
+            st.tuples(st.sampled_from(["bare", "rich", "free", "end", "fail", "instant", "take"]), st.integers(0, 9)),
+            max_size=80,
+        ),
+        st.integers(0, 8),
+        st.booleans(),
+    )
+    def test_no_end_is_ever_without_its_begin(
+        self, steps: list[tuple[str, int]], limit: int, thread_time: bool
+    ) -> None:
+        """Whatever is begun, ended in whatever order, dropped or taken in between. The reader fails on such an end."""
+        recorder = Recorder(limit=limit)
+        recorder.start(thread_time=thread_time)
+        reader = LaneReader(recorder)
+        still_open: list[Any] = []
         asked = 0
-        for step in steps:
-            if step == "begin":
-                opened = recorder.slice("a")
+        for step, which in steps:
+            if step in ("bare", "rich"):
+                opened = recorder.slice("s", flow=None if step == "bare" else 1)
                 opened.__enter__()
-                open_slices.append(opened)  # type: ignore[arg-type]
-                asked += 2
-            elif step == "end" and open_slices:
-                open_slices.pop().__exit__(None, None, None)
-            elif step == "take":
-                taken += recorder.here().take()
+                still_open.append(opened)
+            elif step == "free":
+                still_open.append(recorder.begin("s"))
             elif step == "instant":
-                recorder.instant("i")
-                asked += 1
-        while open_slices:
-            open_slices.pop().__exit__(None, None, None)
-        taken += recorder.here().take()
-        assert len(taken) + recorder.dropped == asked
-        check_balanced([record for record in taken if not isinstance(record, Instant)])
+                recorder.instant("s")
+            elif step == "take":
+                reader.read()
+            elif still_open:
+                _end(still_open.pop(which % len(still_open)), failed=step == "fail")
+            asked += step not in ("end", "fail", "take")
+        for opened in still_open:
+            _end(opened, failed=False)
+        reading = reader.read()
+        assert not reading.left_open
+        assert len(reading.slices) + len(reading.instants) + recorder.dropped == asked
+
+
+def _end(opened: Any, *, failed: bool) -> None:
+    if hasattr(opened, "end"):
+        opened.end()
+    else:
+        opened.__exit__(ValueError if failed else None, None, None)
 
 
 class TestThreads:
-    def test_each_has_its_own_buffer(self, recorder: Recorder) -> None:
+    def test_each_has_its_own_lane(self, recorder: Recorder) -> None:
         recorder.start()
 
         def draws() -> None:
@@ -182,27 +206,23 @@ class TestThreads:
         with recorder.slice("here"):
             thread.start()
             thread.join()
-        here, there = recorder.buffers()
+        _, here, there = recorder.lanes()
         assert here is recorder.here()
-        assert (here.thread_name, there.thread_name) == (threading.current_thread().name, "worker-7")
+        assert (here.name, there.name) == (threading.current_thread().name, "worker-7")
         assert here.thread_id == threading.get_native_id() != there.thread_id
-        assert names(here.take()) == ["here", "-"]
-        assert names(there.take()) == ["there", "-"]  # also when the thread has ended
+        assert read(recorder).parents == {"here": None, "there": None}  # also when the thread has ended
+        assert [there.is_over(), here.is_over()] == [True, False]
 
     def test_nothing_is_lost_while_another_thread_takes(self) -> None:
         recorder = Recorder()
         recorder.start()
+        reader = LaneReader(recorder)
         done = threading.Event()
-        threads, each = 8, 2000
-        found: dict[int, list[Any]] = {}
-
-        def take() -> None:
-            for buffer in recorder.buffers():
-                found.setdefault(id(buffer), []).extend(buffer.take())
+        threads, each = 8, 1000
 
         def takes() -> None:
             while not done.is_set():
-                take()
+                reader.read()
 
         def draws() -> None:
             for number in range(each):
@@ -222,51 +242,95 @@ class TestThreads:
             taker.join()
         finally:
             sys.setswitchinterval(interval)
-        take()
-        assert len(found) == threads
-        expected = [name for number in range(each) for name in (str(number), "inner", "-", "-")]
-        for records in found.values():
-            assert names(records) == expected
+        reading = reader.read()
+        lanes = {drawn.lane for drawn in reading.slices}
+        expected = [name for number in range(each) for name in (str(number), "inner")]
+        assert [[drawn.name for drawn in reading.slices if drawn.lane is lane] for lane in lanes] == [
+            expected
+        ] * threads
+        assert all(drawn.around is not None for drawn in reading.all("inner"))
+        assert not reading.left_open
 
-    def test_take_leaves_what_comes_meanwhile(self) -> None:
-        class Interrupted(list[Any]):
-            """The thread appends right after another has looked at what is there."""
-
-            def __getitem__(self, index: Any) -> Any:
-                found = super().__getitem__(index)
-                self.append(3)
-                return found
-
-        buffer = ThreadBuffer(Interrupted([1, 2]), 1, "t")
-        assert buffer.take() == [1, 2]
-        assert list(buffer.records) == [3]
-
-
-FORKED = """
-import json, os, sys
-from rltel.record.recorder import Recorder, timeline
-
-timeline.start()
-with timeline.slice("parent"):
-    timeline.instant("before")
-    pid = os.fork()
-    if pid == 0:
-        found = {"on": timeline.on, "buffers": len(timeline.buffers())}
-        timeline.start()
-        with timeline.slice("child"):
+    def test_what_is_attached_is_the_parent_of_what_begins_inside(self, recorder: Recorder) -> None:
+        recorder.start()
+        with recorder.slice("outer"), recorder.attached(Ids(0xAB, 0xCD)):
+            with recorder.slice("a"):
+                pass
+            recorder.begin("b").end()
+            assert recorder.origin() == (0xAB, 0xCD)
+        with recorder.slice("after"):
             pass
-        found["records"] = [r[1] if isinstance(r, tuple) else "-" for r in timeline.here().take()]
-        found["pid_of_thread"] = timeline.here().thread_id == os.getpid()
-        print(json.dumps(found), flush=True)
-        os._exit(0)
-    os.waitpid(pid, 0)
-print(json.dumps([r[1] if isinstance(r, tuple) else "-" for r in timeline.here().take()]), flush=True)
-"""
+        assert read(recorder).parents == {"outer": None, "a": "cd", "b": "cd", "after": None}
+
+    def test_attached_while_off_is_nothing(self, recorder: Recorder) -> None:
+        with recorder.attached(Ids(0xAB, 0xCD)):
+            recorder.start()
+            with recorder.slice("a"):
+                pass
+        assert read(recorder).parents == {"a": None}
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_child_starts_empty_and_off() -> None:
-    run = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=True, timeout=60)
-    child, parent = map(json.loads, run.stdout.splitlines())
-    assert child == {"on": False, "buffers": 0, "records": ["child", "-"], "pid_of_thread": True}
-    assert parent == ["parent", "before", "-"]
+class TestOrigin:
+    def test_is_what_the_reader_of_the_records_finds(self, recorder: Recorder, clock: Any) -> None:
+        recorder.start()
+        asked: dict[str, Ids | None] = {"nothing": recorder.origin()}
+        with recorder.slice("a"):
+            clock.tick(1.0)
+            with recorder.slice("b", flow=1):
+                clock.tick(1.0)
+                with recorder.slice("c"):
+                    asked["c"] = recorder.origin()
+                asked["b"] = recorder.origin()
+            asked["a"] = recorder.origin()
+        found = {drawn.name: drawn.ids.span_id for drawn in read(recorder).slices}
+        assert {name: ids.span_id for name, ids in asked.items() if ids} == found
+        assert asked["nothing"] is None
+
+    def test_belongs_to_the_processs_trace(self, recorder: Recorder) -> None:
+        recorder.root = Ids(0xAB, 0xCD)
+        recorder.start()
+        with recorder.slice("a"):
+            assert (recorder.origin() or (0,))[0] == 0xAB
+
+
+class TestThreadTime:
+    def test_is_on_every_slice_of_a_thread(self, recorder: Recorder) -> None:
+        recorder.start(thread_time=True)
+        with recorder.slice("bare"), recorder.slice("rich", flow=1):
+            _spin()
+        for drawn in read(recorder).slices:
+            assert drawn.begin is not None
+            assert drawn.end is not None
+            assert (drawn.end.cpu_ns or 0) - (drawn.begin.cpu_ns or 0) > 1_000_000
+
+    def test_of_a_slice_that_ends_in_another_thread_is_not_known(self, recorder: Recorder) -> None:
+        """The two threads' clocks have nothing to do with each other: the difference may even be negative."""
+        recorder.start(thread_time=True)
+        _spin()
+        opened = recorder.slice("a")
+        opened.__enter__()
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(opened.__exit__, None, None, None).result()
+        drawn = read(recorder).one("a")
+        assert drawn.begin is not None
+        assert drawn.begin.cpu_ns is not None
+        assert drawn.end is not None
+        assert drawn.end.cpu_ns is None
+
+    def test_begins_with_the_next_start(self, recorder: Recorder) -> None:
+        recorder.start()
+        with recorder.slice("without"):
+            pass
+        assert recorder.here().take()[1:] == [1_000_000_000] * 2
+        recorder.start(thread_time=True)
+        with recorder.slice("with"):
+            pass
+        drawn = read(recorder).one("with")
+        assert drawn.begin is not None
+        assert drawn.begin.cpu_ns is not None
+
+
+def _spin() -> None:
+    until = time.thread_time_ns() + 2_000_000
+    while time.thread_time_ns() < until:
+        pass

@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.realparts.lane_reading import read
 
 from rltel.core.errors import RecordError
 from rltel.record.entries import FOLD_AT, Kinds, Sent
@@ -84,9 +85,8 @@ class TestScopes:
         recorder.start()
         with tracker.scope("a"):
             clock.tick(1.0)
-        begin, end = recorder.here().take()
-        assert begin[1:3] == ("a", "scope")  # type: ignore[index]
-        assert end - begin[0] == 1_000_000_000  # type: ignore[index,operator]
+        drawn = read(recorder).one("a")
+        assert (drawn.category, drawn.begin_ns, drawn.end_ns) == ("scope", 1_000_000_000, 2_000_000_000)
 
     def test_of_a_named_tracker(self, recorder: Recorder, taken: Taken) -> None:
         rollout = Tracker("/rollout/", recorder)
@@ -449,8 +449,8 @@ class TestTimings:
         with tracker.record_timing("x"):
             clock.tick(0.25)
         assert clock.readings == 2
-        begin, end = recorder.here().take()
-        assert end - begin[0] == 250_000_000  # type: ignore[index,operator]
+        drawn = read(recorder).one("x")
+        assert (drawn.category, drawn.begin_ns, drawn.end_ns) == ("timing", 1_000_000_000, 1_250_000_000)
         assert taken()["timeperf/x"] == 0.25
 
     def test_nest(self, tracker: Tracker, taken: Taken, clock: Any) -> None:

@@ -3,8 +3,12 @@
 An anchor is one reading of the clocks at (nearly) the same moment. The wall clock may step; durations never see it.
 """
 
+import hashlib
+import platform
 import time
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Protocol
 
 _TRIES = 5  # the tightest of a few readings: a reading that was interrupted by the scheduler is too wide to use
@@ -36,6 +40,9 @@ class Clock(Protocol):
     def anchor(self) -> Anchor:
         """The clocks read together."""
 
+    def host(self) -> str:
+        """An opaque id, equal for processes that read the same monotonic clock: those of one boot of one host."""
+
 
 class SystemClock:
     """The real clocks. ``perf_counter_ns`` is CLOCK_MONOTONIC on Linux, shared by all processes of a host."""
@@ -46,6 +53,10 @@ class SystemClock:
     def anchor(self) -> Anchor:
         """The tightest of a few joint readings."""
         return min((self._read() for _ in range(_TRIES)), key=lambda anchor: anchor.width_ns)
+
+    def host(self) -> str:
+        """Made from the kernel's id of this boot: it tells nothing about the machine."""
+        return _host()
 
     def _read(self) -> Anchor:
         before = time.perf_counter_ns()
@@ -59,3 +70,12 @@ def _boottime_ns() -> int:
     """CLOCK_BOOTTIME where there is one, else the monotonic clock (same rate, no time asleep)."""
     boottime = getattr(time, "CLOCK_BOOTTIME", None)
     return time.perf_counter_ns() if boottime is None else time.clock_gettime_ns(boottime)
+
+
+@cache
+def _host() -> str:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:  # not Linux: processes of one host agree on its name, and on when it booted to some minutes
+        boot = f"{platform.node()} {(time.time_ns() - _boottime_ns()) // 600_000_000_000}"
+    return hashlib.sha256(f"rltel {boot}".encode()).hexdigest()[:16]

@@ -172,6 +172,8 @@ class ConsoleConfig(Section, frozen=True):
 
     enabled: bool = False
     interval_s: Positive = 10.0
+    table: bool = False
+    """Every value, not only the headlines: as a table on a terminal, else in the line."""
 
 
 class TerminalConfig(Section, frozen=True):

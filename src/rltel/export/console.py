@@ -1,9 +1,14 @@
-"""A plain line per interval: no escape codes, so that it is as good in a file as on a screen."""
+"""A plain line per interval: no escape codes, so that it is as good in a file as on a screen.
 
+On request every value is shown: as AReaL's table on a terminal, and in the line where there is none.
+"""
+
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
 from rltel.export.commit import Commit
+from rltel.export.commit_table import print_table
 from rltel.export.points import Point
 from rltel.names.catalogue import Catalogue, catalogue
 
@@ -16,12 +21,19 @@ class ConsoleSink:
     name = "console"
 
     def __init__(
-        self, stream: TextIO, interval_s: float, now: Callable[[], int], entries: Catalogue | None = None
+        self,
+        stream: TextIO,
+        interval_s: float,
+        now: Callable[[], int],
+        entries: Catalogue | None = None,
+        *,
+        table: bool = False,
     ) -> None:
         self._stream = stream
         self._interval_ns = int(interval_s * 1e9)
         self._now = now
         self._catalogue = entries or catalogue()
+        self._table = table
         self._latest: dict[str, float] = {}
         self._pending: Commit | None = None
         self._printed_ns = now()
@@ -29,7 +41,7 @@ class ConsoleSink:
 
     def describe(self) -> str:
         """Where the lines go, and how often."""
-        return f"a line every {self._interval_ns / 1e9:g} s"
+        return f"a {'table' if self._draws() else 'line'} every {self._interval_ns / 1e9:g} s"
 
     def write(self, commit: Commit, points: Sequence[Point]) -> None:
         """Remember the commit, and print if it is time."""
@@ -54,10 +66,18 @@ class ConsoleSink:
         step, then = self._printed_steps.get(commit.axis, (commit.step, now))
         if commit.step > step and now > then:
             parts.append(f"{(commit.step - step) / (now - then) * 1e9:.1f} it/s")
-        parts.extend(f"{label} {value:.4g}" for label, value in self._headlines(self._latest).items())
-        print(" | ".join(parts), file=self._stream, flush=True)
+        if self._draws():
+            print_table(self._latest, " | ".join(parts), self._stream)
+        else:
+            chosen = self._latest if self._table else self._headlines(self._latest)
+            parts.extend(f"{label} {value:.4g}" for label, value in chosen.items())
+            print(" | ".join(parts), file=self._stream, flush=True)
         self._printed_steps[commit.axis] = commit.step, now
         self._printed_ns, self._pending = now, None
+
+    def _draws(self) -> bool:
+        """Whether a table is wanted and there is a terminal to draw it on (`FORCE_COLOR` makes a file none)."""
+        return self._table and self._stream.isatty() and os.environ.get("TERM") != "dumb"
 
     def _headlines(self, values: Mapping[str, float]) -> dict[str, float]:
         """What the catalogue calls a headline; without any, the first few keys, timings last."""

@@ -4,13 +4,8 @@ Built as ``MetricsData`` and handed to a ``MetricExporter``: SDK instruments wou
 only the time of collection.
 """
 
-import logging
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
@@ -30,9 +25,11 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from rltel.core.config import OtlpConfig
-from rltel.core.redact import redact_url
 from rltel.export.commit import Commit
+from rltel.export.otlp_settings import OtlpSettings, otlp_settings
+from rltel.export.otlp_transport import grpc_compression, grpc_credentials
 from rltel.export.points import HistogramValue, Point
+from rltel.export.quiet import HTTP_LOGGERS, quieten, quietly
 from rltel.version import VERSION
 
 _CUMULATIVE = AggregationTemporality.CUMULATIVE
@@ -59,7 +56,7 @@ class OtlpSink:
     def write(self, commit: Commit, points: Sequence[Point]) -> None:
         """Send one commit. Raises ConnectionError if the receiver did not take it."""
         data = metrics_data(points, self._resource, self._started_ns, commit.time_ns)
-        with _quietly():
+        with quietly():
             result = self._exporter.export(data, timeout_millis=self._timeout_ms)
         if result is not MetricExportResult.SUCCESS:
             raise ConnectionError(f"{self._address} did not take the metrics of step {commit.step}")
@@ -69,31 +66,8 @@ class OtlpSink:
 
     def close(self) -> None:
         """Close the connection."""
-        with _quietly():
+        with quietly():
             self._exporter.shutdown(timeout_millis=100)
-
-
-class _Quiet(threading.local):
-    """Whether this thread is in an exporter of ours, whose failures are counted and said once."""
-
-    exporting = False
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Of the exporters' loggers: what they say of others' exports stays."""
-        return not self.exporting
-
-
-_quiet = _Quiet()
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """The exporters log every failure and retry, with addresses as they are; we say it once, redacted."""
-    _quiet.exporting = True
-    try:
-        yield
-    finally:
-        _quiet.exporting = False
 
 
 def metrics_data(points: Sequence[Point], resource: Resource, started_ns: int, time_ns: int) -> MetricsData:
@@ -156,49 +130,41 @@ def _histogram_point(point: Point, started_ns: int, time_ns: int) -> HistogramDa
 
 
 def metric_exporter(config: OtlpConfig, environ: Mapping[str, str]) -> tuple[MetricExporter, str]:
-    """OpenTelemetry's exporter for this config, and the address for people.
+    """OpenTelemetry's exporter for this config and the standard variables, and the address for people.
 
-    What the config leaves open (headers, credentials), the exporter reads from its standard variables.
+    Raises `ConfigError` for settings that cannot be.
     """
-    given: dict[str, Any] = {"timeout": config.timeout_s}
-    if config.headers:
-        given["headers"] = {name.lower(): value for name, value in config.headers.items()}  # gRPC takes no others
-    endpoint, own_endpoint = config.endpoint, environ.get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
-    if own_endpoint and endpoint == environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
-        endpoint = None  # only the general variable's: the one for metrics is stronger
-    if config.protocol == "grpc":
-        return _grpc_exporter(config, given, endpoint or own_endpoint or "http://127.0.0.1:4317")
-    if endpoint is None and own_endpoint:
-        return _http_exporter(config, given, own_endpoint)
-    return _http_exporter(config, given, f"{(endpoint or 'http://127.0.0.1:4318').rstrip('/')}/v1/metrics")
+    settings = otlp_settings(config, environ, "metrics")
+    make = _grpc_exporter if settings.protocol == "grpc" else _http_exporter
+    return make(settings), settings.address
 
 
-def _http_exporter(config: OtlpConfig, given: dict[str, Any], endpoint: str) -> tuple[MetricExporter, str]:
+def _http_exporter(settings: OtlpSettings) -> MetricExporter:
     from opentelemetry.exporter.otlp.proto.http import Compression  # only where it is used
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
-    logging.getLogger(OTLPMetricExporter.__module__).addFilter(_quiet)
-    if config.compression:
-        given["compression"] = Compression(config.compression)
-    if config.certificate:
-        given["certificate_file"] = config.certificate
-    return OTLPMetricExporter(endpoint=endpoint, **given), redact_url(endpoint)
+    quieten(OTLPMetricExporter.__module__, *HTTP_LOGGERS)
+    return OTLPMetricExporter(
+        endpoint=settings.url,
+        certificate_file=settings.certificate,
+        client_key_file=settings.client_key,
+        client_certificate_file=settings.client_certificate,
+        headers=dict(settings.headers),
+        timeout=settings.timeout_s,
+        compression=Compression(settings.compression),
+    )
 
 
-def _grpc_exporter(config: OtlpConfig, given: dict[str, Any], endpoint: str) -> tuple[MetricExporter, str]:
-    import grpc  # heavy: only where it is used
-    from opentelemetry.exporter.otlp.proto.grpc import exporter
+def _grpc_exporter(settings: OtlpSettings) -> MetricExporter:
+    from opentelemetry.exporter.otlp.proto.grpc import exporter  # heavy: only where it is used
     from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
 
-    logging.getLogger(exporter.__name__).addFilter(_quiet)
-    compressions = {
-        "gzip": grpc.Compression.Gzip,
-        "deflate": grpc.Compression.Deflate,
-        "none": grpc.Compression.NoCompression,
-    }
-    if config.compression:
-        given["compression"] = compressions[config.compression]
-    if config.certificate:
-        given["credentials"] = grpc.ssl_channel_credentials(Path(config.certificate).read_bytes())
-    insecure = config.insecure if config.insecure is not None else endpoint.startswith("http://")
-    return OTLPMetricExporter(endpoint=endpoint, insecure=insecure, **given), redact_url(endpoint)
+    quieten(exporter.__name__)
+    return OTLPMetricExporter(
+        endpoint=settings.url,
+        insecure=not settings.secure,
+        credentials=grpc_credentials(settings) if settings.secure else None,
+        headers=dict(settings.headers),
+        timeout=settings.timeout_s,
+        compression=grpc_compression(settings),
+    )

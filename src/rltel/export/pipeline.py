@@ -13,76 +13,24 @@ from collections.abc import Callable, Sequence
 from rltel.export.commit import Commit
 from rltel.export.points import Point, Totals, points_of
 from rltel.export.sink import Destination, Sink
+from rltel.export.worker import Parcel, Worker
 from rltel.names.otel import Namer
 
 _POINT_BYTES = 400  # about what one point holds in memory; the bound need not be exact
 _METRIC_BYTES = 1000  # and a metric of a commit that waits to become points
 _SAME_STEP = 100  # commits of one step that are kept in case it is the last
-_WAIT_S = 0.02
 
 
-class RemoteWorker:
+class RemoteWorker(Worker):
     """One remote sink with its queue and its thread."""
 
     def __init__(self, sink: Sink, destination: Destination, queue_bytes: int) -> None:
+        super().__init__(sink.name, sink.close, destination, queue_bytes)
         self.sink = sink
-        self.destination = destination
-        self._queue_bytes = queue_bytes
-        self._queue: deque[tuple[Commit, Sequence[Point]]] = deque()
-        self._held_bytes = 0
-        self._busy = False
-        self._closing = False
-        self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name=f"rltel-{sink.name}", daemon=True)
-        self._thread.start()
 
     def put(self, commit: Commit, points: Sequence[Point]) -> None:
-        """Queue one commit; the oldest go if there is no room."""
-        with self._changed:
-            if self._closing:
-                self.destination.dropped("shutdown")
-                return
-            self._queue.append((commit, points))
-            self._held_bytes += _POINT_BYTES * len(points)
-            while self._held_bytes > self._queue_bytes and len(self._queue) > 1:
-                self._held_bytes -= _POINT_BYTES * len(self._queue.popleft()[1])
-                self.destination.dropped("queue_full")
-            self._changed.notify_all()
-
-    def wait_empty(self, deadline: float) -> bool:
-        """Wait until everything queued was handled; False if the deadline (monotonic) comes first."""
-        with self._changed:
-            return self._changed.wait_for(
-                lambda: not self._queue and not self._busy, max(0.0, deadline - time.monotonic())
-            )
-
-    def close(self, deadline: float) -> None:
-        """Handle what is queued until the deadline; the rest is dropped and counted."""
-        self.wait_empty(deadline)
-        with self._changed:
-            if self._queue:
-                self.destination.dropped("shutdown", len(self._queue) + self._busy)
-                self._queue.clear()
-            elif self._busy:
-                self.destination.dropped("shutdown")
-            self._closing = True
-            self._changed.notify_all()
-        self._thread.join(max(0.0, deadline - time.monotonic()) + _WAIT_S)
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._queue or self._closing)
-                if not self._queue:
-                    break
-                commit, points = self._queue.popleft()
-                self._held_bytes -= _POINT_BYTES * len(points)
-                self._busy = True
-            _deliver(self.sink, self.destination, commit, points)
-            with self._changed:
-                self._busy = False
-                self._changed.notify_all()
-        _guarded(self.sink.close, self.destination)
+        """Queue one commit."""
+        self.put_parcel(Parcel(lambda: self.sink.write(commit, points), _POINT_BYTES * len(points), 1))
 
 
 class Pipeline:
@@ -95,6 +43,8 @@ class Pipeline:
         namer: Namer,
         *,
         drain: Callable[[], None],
+        finish: Callable[[], None] | None = None,
+        others: Sequence[Worker] = (),
         flush_interval_s: float = 1.0,
         log_interval: int = 1,
         queue_bytes: int = 64_000_000,
@@ -106,6 +56,8 @@ class Pipeline:
         self._totals = Totals(namer)
         self._totals_lock = threading.Lock()
         self._drain = drain
+        self._finish = finish
+        self._workers = (*remote, *others)  # all who have a thread of their own
         self._flush_interval_s = flush_interval_s
         self._log_interval = log_interval
         self._queue_bytes = queue_bytes
@@ -148,7 +100,7 @@ class Pipeline:
             arrived = self._idle.wait_for(
                 lambda: self._flushed >= wanted and self._flushes > flushes, max(0.0, deadline - time.monotonic())
             )
-        return all([arrived, *(worker.wait_empty(deadline) for worker in self._remote)])
+        return all([arrived, *(worker.wait_empty(deadline) for worker in self._workers)])
 
     def close(self, timeout_s: float) -> None:
         """Bring what is left to where it goes, within the time for all destinations together."""
@@ -158,7 +110,7 @@ class Pipeline:
         self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._handled < self._submitted:
             self.account.dropped("shutdown", self._submitted - self._handled)
-        for worker in self._remote:
+        for worker in self._workers:
             worker.close(deadline)
 
     def _run(self) -> None:
@@ -175,6 +127,8 @@ class Pipeline:
                 next_flush = time.monotonic() + self._flush_interval_s
             if closing:
                 break
+        if self._finish is not None:
+            _guarded(self._finish, self.account)
         for sink, destination in self._local:
             _guarded(sink.close, destination)
 

@@ -12,12 +12,11 @@ from typing import Literal
 from rltel.export.commit import Commit
 from rltel.names.otel import Name, Namer
 from rltel.record.buckets import at_most, bucket_of, middle
-from rltel.record.kinds import COUNTER, HISTOGRAM, PHASE_MS, PHASE_S, TIMING, Moment, Moments, State
+from rltel.record.kinds import COUNTER, HISTOGRAM, Moment, Moments, State
 from rltel.reduce.snapshot import Metric
 
 PointKind = Literal["gauge", "sum", "counter", "histogram"]
 
-_CLOCKED = (TIMING, PHASE_S, PHASE_MS)  # measured in seconds, whatever the key says
 # Stable bounds: a series whose `le` labels change is a new series. Powers of two, exact in the buckets' layout.
 SECONDS_BOUNDS = tuple(2.0**e for e in range(-20, 13))
 VALUE_BOUNDS = (
@@ -87,7 +86,8 @@ class Totals:
 
 def name_of(key: str, metric: Metric, namer: Namer) -> Name:
     """What a metric of a commit is called."""
-    return namer.name(key, metric.tracker, counter=metric.state.kind is COUNTER)
+    kind = metric.state.kind
+    return namer.name(key, metric.tracker, counter=kind is COUNTER, phase=kind.phase)
 
 
 def _in_unit(state: State, name: Name) -> tuple[Sequence[float], Mapping[int, float]]:
@@ -144,7 +144,7 @@ def _points_of_metric(key: str, metric: Metric, total: _Total, name: Name, incar
         return
     histogram = name.instrument == "histogram"
     if kind.bucketed or histogram:
-        yield _distribution(metric, name, total)
+        yield from _distributions(metric, name, total)
     if not histogram:
         yield from _gauges(metric, name)
         if kind.averages:
@@ -153,10 +153,14 @@ def _points_of_metric(key: str, metric: Metric, total: _Total, name: Name, incar
         yield _nonfinite(key, total, metric.tracker)
 
 
-def _distribution(metric: Metric, name: Name, total: _Total) -> Point:
-    unit = "s" if metric.state.kind in _CLOCKED else name.unit
+def _distributions(metric: Metric, name: Name, total: _Total) -> Iterator[Point]:
+    """The histogram of what was recorded, under each name that it has."""
+    unit = "s" if metric.state.kind.clocked else name.unit
     where = name.name if name.instrument == "histogram" else f"{name.name}.distribution"
-    return Point(where, unit, "histogram", name.attributes, _histogram(total, unit), name.about, metric.tracker)
+    value = _histogram(total, unit)
+    yield Point(where, unit, "histogram", name.attributes, value, name.about, metric.tracker)
+    if name.also is not None:
+        yield Point(name.also.name, unit, "histogram", name.also.attributes, value, name.also.about, metric.tracker)
 
 
 def _gauges(metric: Metric, name: Name) -> Iterator[Point]:

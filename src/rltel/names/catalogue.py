@@ -25,6 +25,7 @@ class Entry:
     headline: str | None = None
     scale: float = 1.0
     deep: bool = False
+    rl: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

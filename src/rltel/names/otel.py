@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rltel.names.catalogue import Catalogue, catalogue
+from rltel.names.catalogue import Catalogue, Match, catalogue
+from rltel.names.phases import LOOP, PhaseLabel, part_series, phase_series
 from rltel.names.prometheus import prometheus_name
 
 _log = logging.getLogger("rltel")
@@ -30,6 +31,8 @@ class Name:
     canonical: bool
     scale: float = 1.0
     """What a plain number of this key is multiplied by to be in ``unit``."""
+    also: "Name | None" = None
+    """A second name of the same histogram: the part of the ``rl.*`` proposal that a phase is."""
 
 
 class Namer:
@@ -37,28 +40,34 @@ class Namer:
 
     def __init__(self, entries: Catalogue | None = None) -> None:
         self._catalogue = entries or catalogue()
-        self._names: dict[tuple[str, str], Name] = {}
+        self._names: dict[tuple[str, str, PhaseLabel | None], Name] = {}
         self._owners: dict[tuple[str, frozenset[tuple[str, str]]], str] = {}
         self.collisions = 0
         """Keys that had to be told apart from an earlier key of the same Prometheus name."""
 
-    def name(self, key: str, tracker: str = "", *, counter: bool = False) -> Name:
-        """The name of a key that this tracker recorded. ``counter``: as one it is ``_total`` in Prometheus."""
-        known = self._names.get((key, tracker))
+    def name(self, key: str, tracker: str = "", *, counter: bool = False, phase: PhaseLabel | None = None) -> Name:
+        """The name of a key that this tracker recorded.
+
+        Args:
+            key: as it is in the snapshot, with the tracker's name.
+            tracker: its name; empty for the default one.
+            counter: whether it is one, which is ``_total`` in Prometheus.
+            phase: what it times, if it is a phase's time: its name then follows from that, whatever the key.
+        """
+        known = self._names.get((key, tracker, phase))
         if known is None:
-            known = self._names[key, tracker] = self._apart(key, self._find(key, tracker), counter)
+            found = self._find(key, tracker) if phase is None else _of_phase(phase, tracker)
+            also = found.also and self._apart(key, found.also, counter)
+            known = self._names[key, tracker, phase] = replace(self._apart(key, found, counter), also=also)
         return known
 
     def _find(self, key: str, tracker: str) -> Name:
         own = key.removeprefix(f"{tracker}/") if tracker else key
-        found = self._catalogue.find(key) or self._catalogue.find(own)
-        if found is None:
-            return _by_rule(key)
-        attributes = dict(found.attributes)
-        if own != key and self._catalogue.find(key) is None:
-            attributes["rl.tracker"] = tracker
-        entry = found.entry
-        return Name(entry.name, entry.unit, attributes, entry.kind, entry.about, True, entry.scale)
+        found = self._catalogue.find(key)
+        if found is not None:
+            return _of_entry(found, {})
+        found = self._catalogue.find(own)
+        return _by_rule(key) if found is None else _of_entry(found, _of_tracker(tracker))
 
     def _apart(self, key: str, name: Name, counter: bool) -> Name:
         exposed = prometheus_name(name.name, name.unit, "counter" if counter else "gauge")
@@ -68,6 +77,28 @@ class Namer:
         self.collisions += 1
         _log.warning('key "%s" has the same Prometheus name as "%s" (%s); it carries rl.key', key, owner, exposed)
         return replace(name, attributes={**name.attributes, "rl.key": key})
+
+
+def _of_entry(match: Match, more: Mapping[str, str]) -> Name:
+    entry, attributes = match.entry, {**match.attributes, **more}
+    name = Name(entry.name, entry.unit, attributes, entry.kind, entry.about, True, entry.scale)
+    if entry.rl is None:
+        return name
+    part, of_role = part_series(entry.rl, attributes["rl.role"])
+    return replace(name, also=replace(name, name=part, attributes={**of_role, **more}))
+
+
+def _of_phase(label: PhaseLabel, tracker: str) -> Name:
+    more = _of_tracker(tracker)
+    about = f"Wall time of {'one round of a loop' if label.kind == LOOP else 'a phase in one iteration'}."
+    names = [
+        Name(name, "s", {**attributes, **more}, "histogram", about, True) for name, attributes in phase_series(label)
+    ]
+    return replace(names[0], also=names[1]) if len(names) > 1 else names[0]
+
+
+def _of_tracker(tracker: str) -> dict[str, str]:
+    return {"rl.tracker": tracker} if tracker else {}
 
 
 def _by_rule(key: str) -> Name:

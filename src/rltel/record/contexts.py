@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from contextvars import ContextVar, Token
-from types import TracebackType
 from typing import Self
 
 from rltel.core.errors import RecordError
 from rltel.record.entries import FOLD_AT, Entry
-from rltel.record.recorder import Recorder, ThreadBuffer
+from rltel.record.lane import Open
+from rltel.record.recorder import Recorder
+from rltel.record.records import Site
+from rltel.record.slices import Raised
 
 
 class Scope:
@@ -18,38 +20,42 @@ class Scope:
     def __init__(self, path: str) -> None:
         self.path = path
         self.scalars: dict[str, list[float]] = {}
-        self.children: dict[str, Scope] = {}
+        self.children: dict[str, tuple[Scope, Site]] = {}  # by name as given, with what their slices are called
 
 
-class Scoped:
+class Scoped(Open):
     """The context manager that `Tracker.scope` returns."""
 
-    __slots__ = ("_buffer", "_current", "_name", "_recorder", "_scope", "_token")
+    __slots__ = ("_current", "_recorder", "_reset", "_scope", "_site")
 
-    def __init__(self, current: ContextVar[Scope], scope: Scope, name: str, recorder: Recorder) -> None:
+    def __init__(self, current: ContextVar[Scope], scope: Scope, site: Site, recorder: Recorder) -> None:
         self._current = current
         self._scope = scope
-        self._name = name
+        self._site = site
         self._recorder = recorder
 
     def __enter__(self) -> Self:
-        self._token: Token[Scope] = self._current.set(self._scope)
+        self._reset: Token[Scope] = self._current.set(self._scope)
         recorder = self._recorder
-        self._buffer = recorder.begin((recorder.now(), self._name, "scope", None, None)) if recorder.on else None
+        if recorder.on:
+            recorder.enter(self, self._site, recorder.now())
+        else:
+            self.lane = None
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._current.reset(self._token)
-        if self._buffer is not None:
-            self._buffer.records.append(self._recorder.now())
+    def __exit__(self, kind: Raised, error: BaseException | None, trace: object) -> None:
+        if self.lane is not None:
+            self._recorder.leave(self, self._recorder.now(), kind)
+        try:  # noqa: SIM105 - suppress() costs more than all the rest
+            self._current.reset(self._reset)
+        except ValueError:  # an abandoned generator, closed in another task's context: there its scope is not in place
+            pass
 
 
-class Timing:
+class Timing(Open):
     """The context manager that `Tracker.record_timing` returns: for one use, then it waits to be handed out again."""
 
-    __slots__ = ("_begin", "_buffer", "_entry", "_name", "_now", "_numbers", "_pool", "_recorder", "_too_many", "spent")
+    __slots__ = ("_entry", "_name", "_now", "_numbers", "_pool", "_recorder", "_site", "_too_many", "spent")
 
     def __init__(
         self,
@@ -65,28 +71,26 @@ class Timing:
         self._entry = entry
         self._numbers = entry.pending
         self._name = name
+        self._site = Site(name, "timing")
         self._pool = pool
-        self._buffer: ThreadBuffer | None = None
+        self.lane = None
         self.spent = False
 
     def __enter__(self) -> Self:
         if self.spent:
             raise RecordError(f"record_timing({self._name!r}): used for a second time; call record_timing again")
         self.spent = True
-        self._begin = begin = self._now()
+        self.begin_ns = begin = self._now()
         if self._recorder.on:
-            self._buffer = self._recorder.begin((begin, self._name, "timing", None, None))
+            self._recorder.enter(self, self._site, begin)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: Raised, error: BaseException | None, trace: object) -> None:
         end = self._now()
         numbers = self._numbers
-        numbers.append(end - self._begin)
-        if self._buffer is not None:
-            self._buffer.records.append(end)
-            self._buffer = None
+        numbers.append(end - self.begin_ns)
+        if self.lane is not None:
+            self._recorder.leave(self, end, kind)
         if len(numbers) >= FOLD_AT:
             self._too_many(self._entry)
         self._pool.append(self)

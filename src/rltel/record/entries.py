@@ -40,7 +40,7 @@ class Kinds:
                     _check_text(key)
                     self._check_flat(key, kind, kinds)
                 elif had is not kind:
-                    raise RecordError(f"{key}: recorded as {had.name} before, and now as {kind.name}; use another key")
+                    raise RecordError(f"{key}: recorded as {had} before, and now as {kind}; use another key")
             self._by_key.update(kinds)
 
     def _check_flat(self, key: str, kind: Kind, claimed: Mapping[str, Kind]) -> None:

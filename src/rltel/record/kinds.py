@@ -8,10 +8,11 @@ are counted beside them, and the value is derived from all of it, so that it is 
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
 
+from rltel.names.phases import PhaseLabel, read_label
 from rltel.record.buckets import quantile
 
 
@@ -87,6 +88,10 @@ class Kind:
     replaces: bool = False
     averages: bool = False
     """Whether sum and count make an average that a backend may want to weight itself."""
+    clocked: bool = False
+    """Whether it is measured in seconds, whatever its key says."""
+    phase: PhaseLabel | None = None
+    """Which phase of whose loop it times."""
     positions: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -95,6 +100,9 @@ class Kind:
     def __reduce__(self) -> tuple[Callable[[str], "Kind"], tuple[str]]:
         """By name: states that were pickled or copied are still of the same kind (which is compared by identity)."""
         return kind_named, (self.name,)
+
+    def __str__(self) -> str:
+        return self.name if self.phase is None else str(self.phase)
 
 
 _NO_BUCKETS: dict[int, float] = {}
@@ -256,9 +264,9 @@ MIN = Kind("min", (Moment.MIN, *_NONFINITE), _one("min", _lowest))
 MAX = Kind("max", (Moment.MAX, *_NONFINITE), _one("max", _highest))
 WEIGHTED_AVG = Kind("weighted_avg", _MEAN, _one("avg", _average), averages=True)
 SCALAR = Kind("scalar", _MEAN, _with_count("avg"), _COUNTED, averages=True)
-TIMING = Kind("timing", _TIMED, _with_count("avg"), _COUNTED, bucketed=True)
-PHASE_S = Kind("phase_s", _TIMED, _scaled("avg", 1.0), bucketed=True)
-PHASE_MS = Kind("phase_ms", _TIMED, _scaled("avg", 1e3), bucketed=True)
+TIMING = Kind("timing", _TIMED, _with_count("avg"), _COUNTED, bucketed=True, clocked=True)
+PHASE_S = Kind("phase_s", _TIMED, _scaled("avg", 1.0), bucketed=True, clocked=True)
+PHASE_MS = Kind("phase_ms", _TIMED, _scaled("avg", 1e3), bucketed=True, clocked=True)
 HISTOGRAM = Kind(
     "histogram", (*_MEAN, Moment.MIN, Moment.MAX), _together(_three, _quantiles), _QUANTILES, bucketed=True
 )
@@ -280,9 +288,35 @@ KINDS: dict[str, Kind] = {
 SUFFIXES = sorted({suffix for kind in KINDS.values() for suffix in kind.suffixes if suffix})
 
 
+_of_phases: dict[str, Kind] = {}
+
+
+def phase_kind(view: Kind, label: PhaseLabel) -> Kind:
+    """The kind of a phase's times: as ``view`` (`TIMING`, `PHASE_S`, `PHASE_MS`), and its label goes with it.
+
+    The same view and label give the same kind, in every process.
+    """
+    name = f"{view.name}:{label.written}"
+    # One atomic step, so that two threads do not make two kinds of one name, and a fork holds no lock.
+    return _of_phases.get(name) or _of_phases.setdefault(name, replace(view, name=name, phase=label))
+
+
+def find_kind(name: str) -> Kind | None:
+    """The kind of this name; None if there is none, as in what another process made up."""
+    found = KINDS.get(name) or _of_phases.get(name)
+    if found is not None:
+        return found
+    view_name, _, written = name.partition(":")
+    view, label = KINDS.get(view_name), read_label(written)
+    return phase_kind(view, label) if view is not None and view.clocked and label is not None else None
+
+
 def kind_named(name: str) -> Kind:
-    """The kind of this name."""
-    return KINDS[name]
+    """The kind of this name. Raises KeyError."""
+    found = find_kind(name)
+    if found is None:
+        raise KeyError(name)
+    return found
 
 
 GAUGES = {"mean": GAUGE_MEAN, "sum": GAUGE_SUM, "min": GAUGE_MIN, "max": GAUGE_MAX, "writer": GAUGE_WRITER}

@@ -32,6 +32,7 @@ from rltel.record.kinds import (
 from rltel.record.local_rules import RULES, Running, applied, ended, resumed
 from rltel.record.masks import Masks
 from rltel.record.recorder import Recorder, timeline
+from rltel.record.records import Site
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -65,10 +66,10 @@ class Tracker:
         path = name.strip("/")
         current = self._scope.get()
         try:
-            child = current.children[path]
+            child, site = current.children[path]
         except KeyError:
-            child = self._child_scope(current, path)
-        return Scoped(self._scope, child, path, self._recorder)
+            child, site = self._child_scope(current, path)
+        return Scoped(self._scope, child, site, self._recorder)
 
     @contextmanager
     def disable_scope(self) -> Iterator[None]:
@@ -101,12 +102,12 @@ class Tracker:
 
         return decorate
 
-    def _child_scope(self, parent: Scope, path: str) -> Scope:
+    def _child_scope(self, parent: Scope, path: str) -> tuple[Scope, Site]:
         if not path:
             raise RecordError(f"scope: expected a name, got only slashes under {parent.path or 'the root'!r}")
         child = self._scope_at(f"{parent.path}/{path}" if parent.path else path)
-        parent.children[path] = child
-        return child
+        parent.children[path] = child, Site(path, "scope")
+        return parent.children[path]
 
     def _scope_at(self, path: str) -> Scope:
         return self._scopes.setdefault(path, Scope(path))

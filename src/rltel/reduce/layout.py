@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rltel.core.errors import RecordError
-from rltel.record.kinds import EMPTY, GAUGE_WRITER, KINDS, Kind, Moment, Op, State
+from rltel.record.kinds import EMPTY, GAUGE_WRITER, Kind, Moment, Op, State, kind_named
 from rltel.reduce.snapshot import Metric, Snapshot
 
 BLOCK = 16  # buckets are agreed on by the block, so that a new bucket seldom costs an exchange
@@ -37,7 +37,7 @@ class Layout:
         written = "\n".join(map(repr, self.columns.values()))
         digest = hashlib.blake2b(written.encode(), digest_size=8).digest()
         self._packing = [_packing(column) for column in self.columns.values() if not column.ranks]
-        self._plain = {key: kind for key, kind, _, _, _ in self._packing if not kind.bucketed}
+        self._plain = {key: kind for key, kind, _, _ in self._packing if not kind.bucketed}
         self.signature = int.from_bytes(digest, "big") >> 1  # 63 bits: it is also sent negated
 
     def new_in(self, snapshot: Snapshot, ranks: Mapping[str, Ranks]) -> list[Column]:
@@ -76,7 +76,7 @@ class Layout:
         """A snapshot's states as the two vectors."""
         sums: list[float] = []
         maxima: list[float] = []
-        for key, kind, _, _, indices in self._packing:
+        for key, kind, _, at in self._packing:
             metric = snapshot.get(key)
             if metric is None or (kind is GAUGE_WRITER and not is_writer):
                 moments, buckets = _IDENTITIES, _NONE
@@ -84,30 +84,30 @@ class Layout:
             else:
                 moments, buckets = metric.state.moments, metric.state.buckets
                 sums.append(1.0)
-            sums += [moments[position] for position in _SUMS[kind]]
-            maxima += [moments[position] * sign for position, sign in _EXTREMES[kind]]
-            if indices:
-                sums += [buckets.get(index, 0.0) for index in indices]
+            sums += [moments[position] for position in at.sums]
+            maxima += [moments[position] * sign for position, sign in at.extremes]
+            if at.buckets:
+                sums += [buckets.get(index, 0.0) for index in at.buckets]
         return sums, maxima
 
     def unpack(self, sums: Sequence[float], maxima: Sequence[float]) -> dict[str, Metric]:
         """The two reduced vectors as metrics, without the keys that no rank recorded."""
         metrics: dict[str, Metric] = {}
         sum_at = maximum_at = 0
-        for key, kind, tracker, width, indices in self._packing:
+        for key, kind, tracker, at in self._packing:
             if sums[sum_at]:
                 state = State(kind)
                 moments = state.moments
-                for offset, position in enumerate(_SUMS[kind], start=sum_at + 1):
+                for offset, position in enumerate(at.sums, start=sum_at + 1):
                     moments[position] = sums[offset]
-                for offset, (position, sign) in enumerate(_EXTREMES[kind], start=maximum_at):
+                for offset, (position, sign) in enumerate(at.extremes, start=maximum_at):
                     moments[position] = maxima[offset] * sign
-                if indices:
-                    counts = sums[sum_at + width - len(indices) : sum_at + width]
-                    state.buckets = {index: count for index, count in zip(indices, counts, strict=True) if count}
+                if at.buckets:
+                    counts = sums[sum_at + at.width - len(at.buckets) : sum_at + at.width]
+                    state.buckets = {index: count for index, count in zip(at.buckets, counts, strict=True) if count}
                 metrics[key] = Metric(state, tracker, True)
-            sum_at += width
-            maximum_at += len(_EXTREMES[kind])
+            sum_at += at.width
+            maximum_at += len(at.extremes)
         return metrics
 
     def extremes(self) -> Iterator[tuple[str, Moment]]:
@@ -123,17 +123,27 @@ class Layout:
 
 
 _SIGN = {Op.MAX: 1.0, Op.MIN: -1.0}
-_SUMS = {kind: [m.position for m in kind.keeps if m.op is Op.SUM] for kind in KINDS.values()}
-_EXTREMES = {kind: [(m.position, _SIGN[m.op]) for m in kind.keeps if m.op is not Op.SUM] for kind in KINDS.values()}
 _IDENTITIES = list(EMPTY)
 _NONE: dict[int, float] = {}
 
 
-def _packing(column: Column) -> tuple[str, Kind, str, int, tuple[int, ...]]:
-    """A column as the packing goes through it: key, kind, tracker, its width in the sums, the buckets at its end."""
-    kind = KINDS[column.kind]
-    indices = tuple(index for block in column.blocks for index in range(block * BLOCK, (block + 1) * BLOCK))
-    return column.key, kind, column.tracker, 1 + len(_SUMS[kind]) + len(indices), indices
+class _Places(NamedTuple):
+    """Which numbers of a state go into the vectors, in their order."""
+
+    sums: tuple[int, ...]
+    extremes: tuple[tuple[int, float], ...]
+    buckets: tuple[int, ...]
+    width: int
+    """How many numbers it takes in the sums, presence first."""
+
+
+def _packing(column: Column) -> tuple[str, Kind, str, _Places]:
+    """A column as the packing goes through it: key, kind, tracker, and where its numbers lie."""
+    kind = kind_named(column.kind)
+    sums = tuple(moment.position for moment in kind.keeps if moment.op is Op.SUM)
+    extremes = tuple((moment.position, _SIGN[moment.op]) for moment in kind.keeps if moment.op is not Op.SUM)
+    buckets = tuple(index for block in column.blocks for index in range(block * BLOCK, (block + 1) * BLOCK))
+    return column.key, kind, column.tracker, _Places(sums, extremes, buckets, 1 + len(sums) + len(buckets))
 
 
 def columns_of(snapshot: Mapping[str, Metric], ranks: Mapping[str, Ranks]) -> list[Column]:
@@ -146,7 +156,8 @@ def columns_of(snapshot: Mapping[str, Metric], ranks: Mapping[str, Ranks]) -> li
 
 def _check_together(known: Column, told: Column, rank: int) -> None:
     if known.kind != told.kind:
-        raise RecordError(f"{told.key}: recorded as {told.kind} on rank {rank} of the group, elsewhere as {known.kind}")
+        here, there = kind_named(told.kind), kind_named(known.kind)
+        raise RecordError(f"{told.key}: recorded as {here} on rank {rank} of the group, elsewhere as {there}")
     apart = known.ranks and told.ranks and not set(known.ranks) & set(told.ranks)  # as each rank's part of a mesh
     if known.ranks != told.ranks and not apart:
         raise RecordError(

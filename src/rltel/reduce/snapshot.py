@@ -100,7 +100,7 @@ def gauge_of(value: float) -> State:
 
 def _merged(key: str, mine: Metric, other: Metric) -> Metric:
     if mine.state.kind is not other.state.kind:
-        kinds = f"{mine.state.kind.name} and {other.state.kind.name}"
+        kinds = f"{mine.state.kind} and {other.state.kind}"
         raise RecordError(f"{key}: cannot merge two kinds, {kinds}")
     state = State(mine.state.kind, mine.state.moments, mine.state.buckets)
     state.add(other.state.moments, other.state.buckets)

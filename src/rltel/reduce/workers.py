@@ -16,7 +16,7 @@ from rltel.core.context import new_id
 from rltel.core.errors import PayloadError, RecordError
 from rltel.record.buckets import LAYOUT, OVERFLOW
 from rltel.record.entries import Sent
-from rltel.record.kinds import COUNTER, KINDS, SCALAR, Kind, Moment, Moments, State
+from rltel.record.kinds import COUNTER, SCALAR, Kind, Moment, Moments, State, find_kind
 from rltel.reduce.snapshot import Metric, Snapshot
 from rltel.reduce.stats import Stats, numbers_of
 from rltel.reduce.trackers import Trackers
@@ -243,7 +243,7 @@ def _checked_key(key: Any) -> str:
 def read_metric(key: str, plain: Any) -> Metric:
     """One metric from plain data, checked. Raises `PayloadError`."""
     name = plain.get("kind") if isinstance(plain, Mapping) else None
-    kind = KINDS.get(name) if isinstance(name, str) else None
+    kind = find_kind(name) if isinstance(name, str) else None
     if kind is None:
         raise PayloadError(f"payload: {key}: expected a metric of a known kind, got {short(plain)}")
     state = State(kind, _read_moments(key, kind, plain.get("state")), _read_buckets(key, plain.get("buckets", ())))

@@ -1,26 +1,33 @@
 """Many processes' traces as one file, on one clock.
 
-Every timestamp is converted to the wall clock by the anchor in its own file (the trace processor would refuse some
-mixtures of clocks). Track ids are unique already; equal pids of different processes are told apart.
+Every timestamp is converted to the wall clock (the trace processor would refuse some mixtures of clocks). Track ids
+are unique already; equal pids of different processes are told apart.
 """
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import BuiltinClock, TracePacket
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
+from rltel.core.clock import Anchor
 from rltel.core.errors import TraceError
-from rltel.export.perfetto_wire import compressed, packet
-from rltel.traces.reader import read_packets
+from rltel.export.perfetto_wire import compressed, varint
+from rltel.traces.clocks import Alignment, host_key
+from rltel.traces.copying import FileCopy, Pids
+from rltel.traces.profiles import PRODUCER, Profile, converted
+from rltel.traces.progress import Meter, Progress
+from rltel.traces.reader import SUFFIX
+from rltel.traces.skim import REALTIME, Skimmed, in_parts, skim, trace_files
 
-SUFFIX = ".pftrace"
-_REALTIME = BuiltinClock.BUILTIN_CLOCK_REALTIME
 _BLOCK_BYTES = 1 << 20
-_SAME_BOOT_NS = 1_000_000_000
-_FIRST_PID = 1 << 22  # above any real pid, for processes whose pid another one has
+_LEVEL = 4  # of zlib, as in the files that are merged
+_HEADS = [b"\x0a" + varint(length) for length in range(256)]  # of packets of usual lengths
+Write = Callable[[bytes], object]
 
 
 @dataclass
@@ -31,157 +38,125 @@ class Merged:
     files: list[Path] = field(default_factory=list)
     packets: int = 0
     uncertainty: str = ""
+    """How well the files' clocks agree, in words."""
+    uncertainty_ns: int | None = None
+    """How far two events may be from their true distance: 0 on one host; None where it is only as good as NTP."""
+    skipped: Counter[str] = field(default_factory=Counter)
+    """What could not be taken from profiles, by reason."""
 
 
-def merge(source: Path, output: Path, progress: Callable[[Path], None] | None = None) -> Merged:
+def merge(source: Path, output: Path, progress: Progress | None = None, kineto: Sequence[Path] = ()) -> Merged:
     """Merge the traces of a run directory (its ``trace`` folder), or all below another folder, into one file.
 
-    Raises `TraceError` if there are none, or if one has no anchor to place it in time.
+    ``kineto``: exports of torch.profiler (JSON, gzip or not) of the same run, laid on the same clock.
+
+    Raises `TraceError` if there are none, if one has no anchor to place it in time, or if one is there twice.
     """
-    folder = source / "trace" if (source / "trace").is_dir() else source
-    files = sorted(path for path in folder.rglob(f"*{SUFFIX}") if path.resolve() != output.resolve())
+    files = [path for path in trace_files(source) if path.resolve() != output.resolve()]
     if not files:
         raise TraceError(f"{source}: no trace files (*{SUFFIX}) below it")
-    result = Merged(output, files)
-    pids = _Pids()
-    sequences = count(1)
-    draft = output.with_name(f".{output.name}.part")
-    try:
-        with draft.open("wb") as file:
-            out = _Output(file.write)
-            out.add(_clock_packet())
-            for path in files:
-                if progress is not None:
-                    progress(path)
-                result.packets += _copy(path, out, pids, sequences)
-            out.flush()
-        draft.replace(output)
-    finally:
-        draft.unlink(missing_ok=True)  # it is there only if the merge failed
-    result.uncertainty = _uncertainty(pids)
+    skimmed = [skim(path) for path in files]
+    _refuse_copies(skimmed)
+    alignment = Alignment(skimmed)
+    result = Merged(output, [*files, *kineto])
+    with _draft(output) as write, converted(kineto, result.skipped, progress) as profiles:
+        meter = Meter([*files, *(profile.native.path for profile in profiles)], progress)
+        _Merge(alignment, write, result, meter).run(skimmed, profiles)
     return result
 
 
-def _uncertainty(pids: "_Pids") -> str:
-    if len(pids.boots) <= 1:
-        return "one host: all processes read the same clock"
-    return f"{len(pids.boots)} hosts: as good as their clocks agree (NTP); offsets between them were not measured"
+def _refuse_copies(files: Iterable[Skimmed]) -> None:
+    """What is there twice would be drawn over itself."""
+    seen: dict[tuple[int, int, Anchor], Path] = {}
+    for file in files:
+        if file.process and file.first_anchor:
+            _, _, part = in_parts(file.path)
+            other = seen.setdefault((file.process, part, file.first_anchor), file.path)
+            if other != file.path:
+                raise TraceError(f"{file.path}: is a copy of {other}; keep one of them")
 
 
-def _clock_packet() -> TracePacket:
+@contextmanager
+def _draft(output: Path) -> Iterator[Write]:
+    """Write to a file that takes the place of ``output`` when all is done."""
+    draft = output.with_name(f".{output.name}.part")
+    try:
+        with draft.open("wb") as file:
+            yield file.write
+        draft.replace(output)
+    finally:
+        draft.unlink(missing_ok=True)  # it is there only if the merge failed
+
+
+class _Merge:
+    """One merge: every file through its `FileCopy`, into blocks."""
+
+    def __init__(self, alignment: Alignment, write: Write, result: Merged, meter: Meter) -> None:
+        self._alignment = alignment
+        self._out = _Output(write)
+        self._result = result
+        self._meter = meter
+        self._pids = Pids()
+        self._sequences = count(1)
+
+    def run(self, files: Sequence[Skimmed], profiles: Sequence[Profile]) -> None:
+        self._out.add(_clock_packet(next(self._sequences)).SerializeToString())
+        last_ns: dict[str, int] = {}
+        for file in files:
+            passed = self._meter.begin(file.path)
+            if file.has_packets:
+                copy = FileCopy(file.path, self._alignment.of(file), self._pids, self._sequences)
+                self._add(copy.packets(passed))
+                last_ns[host_key(file)] = max(last_ns.get(host_key(file), 0), copy.last_ns)
+        strange = [profile.original for profile in profiles if not self._add_profile(profile)]
+        self._out.flush()
+        words = [f"{path.name}: of no process here, placed by its wall clock" for path in strange]
+        self._result.uncertainty = "; ".join([self._alignment.uncertainty(last_ns), *words])
+        self._result.uncertainty_ns = None if strange else self._alignment.uncertainty_ns(last_ns)
+
+    def _add_profile(self, profile: Profile) -> bool:
+        """Whether it is known on which host it was taken."""
+        host = self._alignment.host_of(profile.pids)
+        placement = self._alignment.of_wall(profile.native, host)
+        copy = FileCopy(profile.native.path, placement, self._pids, self._sequences, PRODUCER)
+        self._add(copy.packets(self._meter.begin(profile.native.path, profile.original)))
+        return host is not None
+
+    def _add(self, packets: Iterable[bytes]) -> None:
+        add, copied = self._out.add, 0
+        for body in packets:
+            add(body)
+            copied += 1
+        self._result.packets += copied
+
+
+def _clock_packet(sequence: int) -> TracePacket:
     """Says that times in this file are wall-clock times."""
-    made = TracePacket(trusted_packet_sequence_id=next(count(1)))
-    made.clock_snapshot.primary_trace_clock = _REALTIME
-    made.clock_snapshot.clocks.add(clock_id=_REALTIME, timestamp=0)
+    made = TracePacket(trusted_packet_sequence_id=sequence)
+    made.clock_snapshot.primary_trace_clock = REALTIME
+    made.clock_snapshot.clocks.add(clock_id=REALTIME, timestamp=0)
     return made
-
-
-class _Pids:
-    """Pids in the merged file: a process keeps its own, unless another process has it already."""
-
-    def __init__(self) -> None:
-        self._owners: dict[int, int] = {}
-        self._renamed: dict[tuple[int, int], int] = {}
-        self._spare = count(_FIRST_PID)
-        self.boots: list[int] = []
-        """When the hosts booted (ns): processes of one host agree on it, but for what the wall clock was set by."""
-
-    def of(self, pid: int, process_track: int) -> int:
-        if self._owners.setdefault(pid, process_track) == process_track:
-            return pid
-        if (pid, process_track) not in self._renamed:
-            self._renamed[pid, process_track] = next(self._spare)
-        return self._renamed[pid, process_track]
 
 
 class _Output:
     """Packets in compressed blocks."""
 
-    def __init__(self, write: Callable[[bytes], object]) -> None:
+    def __init__(self, write: Write) -> None:
         self._write = write
         self._block: list[bytes] = []
         self._bytes = 0
 
-    def add(self, made: TracePacket) -> None:
-        raw = packet(made.SerializeToString())
-        self._block.append(raw)
-        self._bytes += len(raw)
+    def add(self, body: bytes) -> None:
+        """Take the bytes of one packet's message."""
+        length = len(body)
+        self._block += (_HEADS[length] if length < len(_HEADS) else b"\x0a" + varint(length)), body
+        self._bytes += length
         if self._bytes >= _BLOCK_BYTES:
             self.flush()
 
     def flush(self) -> None:
+        """Write what is there."""
         packets = b"".join(self._block)
         if packets:
-            self._write(compressed(packets, zlib.compress(packets)))
+            self._write(compressed(packets, zlib.compress(packets, _LEVEL)))
         self._block, self._bytes = [], 0
-
-
-@dataclass
-class _File:
-    """What is known of one file while it is copied."""
-
-    path: Path
-    to_realtime: dict[int, int] = field(default_factory=dict)
-    default_clock: dict[int, int] = field(default_factory=dict)
-    sequences: dict[int, int] = field(default_factory=dict)
-    process_track: int = 0
-
-
-def _copy(path: Path, out: _Output, pids: _Pids, sequences: Iterable[int]) -> int:
-    file = _File(path)
-    new_sequence = iter(sequences)
-    copied = 0
-    for made in read_packets(path):
-        if made.HasField("clock_snapshot"):
-            _read_clocks(file, made, pids)
-            continue
-        old = made.trusted_packet_sequence_id
-        if old not in file.sequences:
-            file.sequences[old] = next(new_sequence)
-        _place(file, made, old)
-        made.trusted_packet_sequence_id = file.sequences[old]
-        if made.HasField("track_descriptor"):
-            _own_pid(file, made, pids)
-        out.add(made)
-        copied += 1
-    if copied and not file.to_realtime:  # a process that was killed at its start leaves an empty file
-        raise TraceError(
-            f"{path}: has no clock anchor (ClockSnapshot with the wall clock), so it cannot be placed in time"
-        )
-    return copied
-
-
-def _read_clocks(file: _File, made: TracePacket, pids: _Pids) -> None:
-    """The offset of each clock of the file to the wall clock, from its first snapshot."""
-    if made.clock_snapshot.primary_trace_clock == _REALTIME:
-        raise TraceError(f"{file.path}: is a merged trace already; merge into a place outside, or remove it first")
-    times = {clock.clock_id: clock.timestamp for clock in made.clock_snapshot.clocks}
-    if file.to_realtime or _REALTIME not in times:
-        return
-    file.to_realtime = {clock: times[_REALTIME] - time for clock, time in times.items()}
-    boot = file.to_realtime.get(BuiltinClock.BUILTIN_CLOCK_BOOTTIME, 0)
-    if all(abs(boot - known) > _SAME_BOOT_NS for known in pids.boots):
-        pids.boots.append(boot)
-
-
-def _place(file: _File, made: TracePacket, sequence: int) -> None:
-    """Convert the packet's time to the wall clock, and the sequence's defaults with it."""
-    if made.HasField("trace_packet_defaults"):
-        file.default_clock[sequence] = made.trace_packet_defaults.timestamp_clock_id
-        made.trace_packet_defaults.timestamp_clock_id = _REALTIME
-    if not made.HasField("timestamp"):
-        return
-    clock = made.timestamp_clock_id or file.default_clock.get(sequence, BuiltinClock.BUILTIN_CLOCK_BOOTTIME)
-    if clock not in file.to_realtime:
-        raise TraceError(f"{file.path}: an event is on clock {clock}, for which the file has no anchor before it")
-    made.timestamp += file.to_realtime[clock]
-    made.ClearField("timestamp_clock_id")
-
-
-def _own_pid(file: _File, made: TracePacket, pids: _Pids) -> None:
-    described = made.track_descriptor
-    if described.HasField("process"):
-        file.process_track = described.uuid
-        described.process.pid = pids.of(described.process.pid, file.process_track)
-    if described.HasField("thread"):
-        described.thread.pid = pids.of(described.thread.pid, file.process_track)

@@ -1,0 +1,103 @@
+"""A thread with a bounded queue, for one destination that may be slow: it delays nobody else."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rltel.export.sink import Destination
+
+_WAIT_S = 0.02
+
+
+class Parcel(NamedTuple):
+    """Something to be sent. ``items``: how many of what the destination counts are in it.
+
+    ``send`` raises if none arrived, and returns how many the receiver did not take (None: it took all).
+    """
+
+    send: Callable[[], int | None]
+    size_bytes: int
+    items: int
+
+
+class Worker:
+    """Sends parcels in their order. The oldest go, and are counted, when there is no room."""
+
+    def __init__(self, name: str, close: Callable[[], None], destination: Destination, queue_bytes: int) -> None:
+        self.destination = destination
+        self._close = close
+        self._queue_bytes = queue_bytes
+        self._queue: deque[Parcel] = deque()
+        self._held_bytes = 0
+        self._sending: Parcel | None = None
+        self._given_up = False  # whether what is on its way was counted as lost
+        self._closing = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name=f"rltel-{name}", daemon=True)
+        self._thread.start()
+
+    def put_parcel(self, parcel: Parcel) -> None:
+        """Queue one."""
+        with self._changed:
+            if self._closing:
+                self.destination.dropped("shutdown", parcel.items)
+                return
+            self._queue.append(parcel)
+            self._held_bytes += parcel.size_bytes
+            while self._held_bytes > self._queue_bytes and len(self._queue) > 1:
+                oldest = self._queue.popleft()
+                self._held_bytes -= oldest.size_bytes
+                self.destination.dropped("queue_full", oldest.items)
+            self._changed.notify_all()
+
+    def wait_empty(self, deadline: float) -> bool:
+        """Wait until everything queued was handled; False if the deadline (monotonic) comes first."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: not self._queue and self._sending is None, max(0.0, deadline - time.monotonic())
+            )
+
+    def close(self, deadline: float) -> None:
+        """Handle what is queued until the deadline; the rest is dropped and counted."""
+        self.wait_empty(deadline)
+        with self._changed:
+            left = list(self._queue)
+            self._queue.clear()
+            if self._sending is not None and not self._given_up:
+                self._given_up = True
+                left.append(self._sending)
+            if left:
+                self.destination.dropped("shutdown", sum(parcel.items for parcel in left))
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join(max(0.0, deadline - time.monotonic()) + _WAIT_S)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue or self._closing)
+                if not self._queue:
+                    break
+                parcel = self._queue.popleft()
+                self._held_bytes -= parcel.size_bytes
+                self._sending = parcel
+            self._deliver(parcel)
+            with self._changed:
+                self._sending = None
+                self._changed.notify_all()
+        try:
+            self._close()
+        except Exception as error:  # the destination's end must not be the program's
+            self.destination.failed(error, count=0)
+
+    def _deliver(self, parcel: Parcel) -> None:
+        try:
+            refused = parcel.send() or 0
+        except Exception as error:  # whatever a destination does, it must not end its thread
+            if not self._given_up:
+                self.destination.failed(error, count=parcel.items)
+        else:
+            if not self._given_up:
+                self.destination.exported(max(parcel.items - refused, 0))

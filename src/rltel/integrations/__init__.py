@@ -1,0 +1,1 @@
+"""Adapters to trainers and libraries: each translates what one of them does, and nothing else."""

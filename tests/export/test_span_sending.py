@@ -1,0 +1,87 @@
+"""Requests of spans on their way: again where that is allowed, and counted where it is not."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from rltel.export.otlp_transport import Answer, SendError
+from rltel.export.sink import Destination
+from rltel.export.span_sending import SpanSending
+
+
+class Receiver:
+    """A transport that does what it is told, one thing a try."""
+
+    timeout_s = 30.0
+
+    def __init__(self, *does: Answer | SendError) -> None:
+        self.does = list(does)
+        self.bodies: list[bytes] = []
+        self.closed = False
+
+    def send(self, body: bytes, timeout_s: float) -> Answer:
+        assert timeout_s > 0
+        self.bodies.append(body)
+        does = self.does.pop(0) if self.does else Answer(0, "")
+        if isinstance(does, SendError):
+            raise does
+        return does
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def sent(receiver: Receiver, pause: Callable[[float], None] = lambda _: None) -> Destination:
+    """The account of one request with 10 spans."""
+    account = Destination("spans")
+    sending = SpanSending(receiver, "http://there", account, 10**6, pause)
+    sending.put(b"body", 10)
+    sending.worker.close(time.monotonic() + 30)
+    assert receiver.closed
+    return account
+
+
+def busy(retry_after_s: float | None = None) -> SendError:
+    return SendError("http://there: HTTP 503", retryable=True, retry_after_s=retry_after_s)
+
+
+def test_what_arrives_is_counted_in_spans() -> None:
+    receiver = Receiver()
+    assert sent(receiver).exported_total == 10
+    assert receiver.bodies == [b"body"]
+
+
+def test_a_busy_receiver_is_asked_again_with_longer_and_longer_pauses() -> None:
+    pauses: list[float] = []
+    receiver = Receiver(busy(), busy(), busy())
+    account = sent(receiver, pauses.append)
+    assert (account.exported_total, account.dropped_totals) == (10, {})
+    assert pauses == [0.2, 0.4, 0.8]
+
+
+def test_a_receiver_that_says_when_is_asked_then() -> None:
+    pauses: list[float] = []
+    sent(Receiver(busy(retry_after_s=3.0)), pauses.append)
+    assert pauses == [3.0]
+
+
+@pytest.mark.parametrize("error", [busy(retry_after_s=60.0), SendError("http://there: HTTP 400", retryable=False)])
+def test_one_that_cannot_be_asked_again_in_time_costs_the_spans(error: SendError) -> None:
+    receiver = Receiver(error)
+    account = sent(receiver)
+    assert (account.exported_total, account.dropped_totals, len(receiver.bodies)) == (0, {"error": 10}, 1)
+
+
+def test_it_is_given_up_within_the_time_of_a_request() -> None:
+    receiver = Receiver(*(busy() for _ in range(1000)))
+    receiver.timeout_s = 0.5
+    account = sent(receiver, time.sleep)
+    assert account.dropped_totals == {"error": 10}
+    assert len(receiver.bodies) < 10
+
+
+def test_what_was_rejected_is_counted_as_such_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    account = sent(Receiver(Answer(3, "too old")))
+    assert (account.exported_total, account.dropped_totals) == (7, {"rejected": 3})
+    assert "http://there rejected spans: too old" in caplog.text
