@@ -400,6 +400,7 @@ class Process:
         **injected: Any,
     ) -> Telemetry:
         """See `rltel.init`."""
+        self.recorder.is_awaited()
         outside = self._outside()
         resolved = _resolved(config, outside, run_id, run_dir)
         asked = (resolved, role, rank, world_size)

@@ -26,7 +26,7 @@ def test_ours_beside_it_are_as_strict_as_ever(theirs):
 
 
 def test_without_a_trainer_s_section_unknown_ones_are_refused():
-    with pytest.raises(ConfigError, match="^algo: unknown section"):
+    with pytest.raises(ConfigError, match=r"^algo: unknown section"):
         resolve({"algo": {}, "prometheus": {"enabled": True}}, {})
 
 

@@ -4,6 +4,8 @@ import io
 import re
 from typing import Any
 
+import pytest
+
 from export.making import FakeClock, commit, recorded, run_python
 from rltel.export.commit import Commit
 from rltel.export.console import ConsoleSink
@@ -101,6 +103,52 @@ class TestLine:
         console = Console()
         console.write(commit({"x": float("nan")}), after_s=10)
         assert console.lines == ["step 1 | x nan | x/nonfinite 1"]
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+NUMBERS = {f"ppo_actor/k{number}": float(number) for number in range(20)}
+
+
+class TestTable:
+    def written(self, stream: io.StringIO) -> str:
+        clock = FakeClock()
+        sink = ConsoleSink(stream, 10.0, clock.monotonic_ns, table=True)
+        sink.write(commit(NUMBERS, step=7), [])
+        assert stream.getvalue() == "", "it waits for its interval, as the line does"
+        clock.now += 10 * SECOND
+        sink.write(commit({"late": 1.0}, step=8), [])
+        return stream.getvalue()
+
+    def test_a_terminal_has_every_value_in_a_table(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("COLUMNS", "120")
+        text = self.written(Terminal())
+        assert text.splitlines()[0] == "step 8"
+        assert all(f"{key} " in text for key in (*NUMBERS, "late"))
+        assert "1.9000e+01" in text
+
+    def test_elsewhere_every_value_is_in_the_one_line(self) -> None:
+        """Trinity-RFT#167: a redirected log has a plain line an interval."""
+        (line,) = self.written(io.StringIO()).splitlines()
+        assert line.startswith("step 8 | ppo_actor/k0 0 | ppo_actor/k1 1 | ")
+        assert line.endswith(" | ppo_actor/k19 19 | late 1")
+
+    def test_a_terminal_that_can_nothing_gets_the_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TERM", "dumb")
+        assert len(self.written(Terminal()).splitlines()) == 1
+
+    def test_without_being_asked_for_there_is_none(self) -> None:
+        stream, clock = Terminal(), FakeClock()
+        sink = ConsoleSink(stream, 10.0, clock.monotonic_ns)
+        sink.write(commit(NUMBERS), [])
+        sink.close()
+        assert len(stream.getvalue().splitlines()) == 1
 
 
 TRAINING = """

@@ -57,7 +57,7 @@ class TestTable:
             table("samples", Table(("a", "b"), ((1,),)))
 
     def test_what_is_no_table_is_refused(self) -> None:
-        with pytest.raises(RecordError, match="samples: expected a table: .* got int"):
+        with pytest.raises(RecordError, match=r"samples: expected a table: .* got int"):
             table("samples", 3)
 
 
@@ -84,7 +84,7 @@ class TestMedia:
 
     def test_nothing_is_opened_until_a_destination_asks(self, tmp_path: Path) -> None:
         made = shown("file", "x", tmp_path / "not-yet")
-        with pytest.raises(MediaLostError, match="x: cannot read .*not-yet: No such file") as lost:
+        with pytest.raises(MediaLostError, match=r"x: cannot read .*not-yet: No such file") as lost:
             made.path()
         assert lost.value.reason == "unreadable"
 

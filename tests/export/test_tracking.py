@@ -57,6 +57,17 @@ def fail() -> None:
     raise RuntimeError("the service said no")
 
 
+def once(act: Callable[[], object]) -> Callable[[], None]:
+    """Acts at the first call only."""
+    acts = [act]
+
+    def step() -> None:
+        if acts:
+            acts.pop()()
+
+    return step
+
+
 def leave() -> None:
     sys.exit("the package wants to go")
 
@@ -91,7 +102,7 @@ class Scripted:
     def _call(self, what: str) -> None:
         self.threads.add(threading.get_ident())
         self.calls.append(what)
-        self._at.get(what.split()[0], lambda: None)()
+        self._at.get(what.partition(" ")[0], lambda: None)()
 
 
 class TestOrder:
@@ -158,8 +169,7 @@ class TestMisbehaving:
         assert caplog.text.count("the service said no") == 1
 
     def test_log_that_raises_costs_that_commit(self, service: str, tmp_path: Path) -> None:
-        refused = iter([fail])
-        with package(service, Misbehaving("log", lambda: next(refused, lambda: None)())) as fake:
+        with package(service, Misbehaving("log", once(fail))) as fake:
             destination = drive(client_of(service, tmp_path), commit({"x": 1.0}), commit({"x": 2.0}))
         assert (destination.exported_total, destination.dropped_totals) == (1, {"error": 1})
         assert [row["x"] for row in fake.rows] == [2.0]
@@ -200,8 +210,7 @@ class TestMisbehaving:
         assert len(sink.commits) == 2
 
     def test_a_package_that_leaves_the_program_does_not_end_the_thread(self, service: str, tmp_path: Path) -> None:
-        leaves = iter([leave])
-        with package(service, Misbehaving("log", lambda: next(leaves, lambda: None)())) as fake:
+        with package(service, Misbehaving("log", once(leave))) as fake:
             destination = drive(client_of(service, tmp_path), commit({"x": 1.0}), commit({"x": 2.0}))
         assert (destination.exported_total, destination.dropped_totals) == (1, {"error": 1})
         assert "finish" in fake.calls

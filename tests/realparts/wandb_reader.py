@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,10 +32,13 @@ class OfflineRun:
         return [(row.get(axis), row[key]) for row in self.rows if key in row]
 
 
-def read_offline(folder: Path) -> OfflineRun:
-    """The only run below a folder."""
+def read_offline(folder: Path, timeout: float = 15.0) -> OfflineRun:
+    """The only run below a folder, once its end is there: W&B's own process writes it after ``finish`` returned."""
     (path,) = folder.glob("wandb/offline-run-*/run-*.wandb")
-    return read_file(path)
+    deadline = time.monotonic() + timeout
+    while (found := read_file(path)).exit_code is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return found
 
 
 def read_file(path: Path) -> OfflineRun:

@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.realparts.lane_reading import LaneReader, read
@@ -334,3 +335,26 @@ def _spin() -> None:
     until = time.thread_time_ns() + 2_000_000
     while time.thread_time_ns() < until:
         pass
+
+
+class TestWithoutInit:
+    def test_sgl_project_sglang_38210_slices_of_a_worker_that_nobody_initialised_are_counted_and_said_once(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        recorder = Recorder()
+        for _ in range(3):
+            with recorder.slice("a"), recorder.slice("b", attributes={"x": 1}):
+                pass
+        assert recorder.lost == 6
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        assert "rltel.init was not called" in caplog.text
+
+    def test_after_init_what_is_off_is_meant_to_be(self, caplog: pytest.LogCaptureFixture) -> None:
+        recorder = Recorder()
+        with recorder.slice("a"):
+            pass
+        recorder.is_awaited()
+        with recorder.slice("a"), recorder.slice("b", flow=1):
+            pass
+        assert recorder.lost == 1
+        assert len(caplog.records) == 1

@@ -36,10 +36,12 @@ def print_table(values: Mapping[str, float], title: str, stream: TextIO, width: 
 
     console = Console(file=stream, width=width, highlight=False)
     columns = columns_for(values, console.width)
-    table = Table(title=Text(title), title_justify="left", box=box.SQUARE, show_header=False, show_lines=False)
+    table = Table(box=box.SQUARE, show_header=False)
     for _ in range(min(columns, len(values))):
         table.add_column(overflow="fold")
         table.add_column(justify="right", no_wrap=True)
     for row in rows_of(values, columns):
         table.add_row(*(Text(text) for pair in row for text in pair))
+    print(title, file=stream)
     console.print(table)
+    stream.flush()

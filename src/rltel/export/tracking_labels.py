@@ -30,7 +30,7 @@ class Labels:
     group: str | None
     job_type: str | None
     tags: tuple[str, ...]
-    config: Mapping[str, Any]
+    config: Mapping[str, Any] = field(repr=False)
     step_axis: str
     include_host: bool
     timeout_s: float

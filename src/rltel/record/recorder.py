@@ -5,6 +5,7 @@ open. Code without an event loop records on its thread's lane; code in an asynci
 as long as anything of it is open, so tasks that interleave do not disturb each other's nesting.
 """
 
+import logging
 import os
 import time
 from asyncio import _get_running_loop as running_loop
@@ -33,9 +34,20 @@ from rltel.record.records import (
     Record,
     Site,
 )
-from rltel.record.slices import Handle, Quiet, Raised, RichSlice, Slice, SliceSite, as_attributes, as_flows
+from rltel.record.slices import (
+    Handle,
+    Quiet,
+    Raised,
+    RichSlice,
+    Slice,
+    SliceSite,
+    Unheard,
+    as_attributes,
+    as_flows,
+)
 from rltel.record.window import Window
 
+_log = logging.getLogger("rltel")
 MAX_RECORDS = 3 << 19  # per lane, between two drains: about 100 MB; what does not fit is counted, not kept
 _MAX_SITES = 10_000  # that are remembered
 
@@ -61,6 +73,9 @@ class Recorder:
 
     def reset(self) -> None:
         """Forget everything (a forked child must not write its parent's records)."""
+        self._is_awaited = False
+        self.lost = 0
+        """Slices of a process that never called init."""
         self._begin_anew(thread_time=False)
         self.stop()
 
@@ -104,6 +119,22 @@ class Recorder:
     def _switch(self, on: bool) -> None:
         self.on = on
         self._bare = on and not self._thread_time  # whether a slice need not say more than when
+
+    # --- without init -------------------------------------------------------------------------------------------------
+
+    def is_awaited(self) -> None:
+        """Init was called: from here on slices that are not drawn are not wanted."""
+        self._is_awaited = True
+        self._quiet.clear()
+
+    def _silent(self) -> type[Quiet]:
+        return Quiet if self._is_awaited else Unheard
+
+    def unheard(self) -> None:
+        """A slice was opened in a process that never called init, as a worker that somebody forgot."""
+        self.lost += 1
+        if self.lost == 1:
+            _log.warning("slice: rltel.init was not called in this process, so nothing is drawn (counted; said once)")
 
     # --- lanes ------------------------------------------------------------------------------------------------------
 
@@ -163,14 +194,14 @@ class Recorder:
         _check_name(name)
         flows = as_flows(flow)
         if not self.on:
-            return Quiet(self, name, category, flows, attributes)
+            return self._silent()(self, name, category, flows, attributes)
         return RichSlice(self._site(name, category), flows, attributes)
 
     def _open_site(self, name: str) -> None:
         _check_name(name)
         if len(self._quiet) >= _MAX_SITES:
             self._quiet.clear()
-        self._quiet[name] = Quiet(self, name, "", None, None)
+        self._quiet[name] = self._silent()(self, name, "", None, None)
         self._site(name, "")
 
     def _site(self, name: str, category: str) -> SliceSite:

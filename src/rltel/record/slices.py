@@ -30,6 +30,9 @@ class Keeper(Protocol):
     ) -> None:
         """Open `span` here."""
 
+    def unheard(self) -> None:
+        """A slice was opened in a process that never called init."""
+
     def leave(self, span: Open, time_ns: int, raised: Raised) -> None:
         """Close `span`, wherever it was opened."""
 
@@ -203,6 +206,16 @@ class Quiet(_Decorates):
     def again(self) -> Any:
         """One more, by now maybe not so quiet."""
         return self._recorder.slice(self._name, self._category, flow=self._flows, attributes=self._attributes)
+
+
+class Unheard(Quiet):
+    """What stands for a slice in a process that never called init: it is counted, and said once."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Self:
+        self._recorder.unheard()
+        return self
 
 
 def _refuse(site: Site) -> NoReturn:

@@ -8,7 +8,8 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from rltel.cli.checks.finding import Finding, ok, problem
 from rltel.core.config import TelemetryConfig
 
-_REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+)[^;]*?>=\s*([0-9.]+)[^;]*(?:;\s*extra == ['\"](\w+)['\"])?")
+_REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+)[^;]*?>=\s*([0-9.]+)")
+_EXTRA = re.compile(r"extra == ['\"](\w+)['\"]")
 _NUMBER = re.compile(r"\d+")
 _LEFT_OUT = {"all", "demo", "test", "docs"}
 
@@ -33,10 +34,14 @@ def check_packages(config: TelemetryConfig) -> Iterator[Finding]:
 
 def requirements() -> Iterator[tuple[str, str, str]]:
     """Of this package: name, least version, and the extra that needs it ("" for all)."""
-    for line in requires("rltel") or []:
-        found = _REQUIREMENT.match(line)
-        if found and found[3] not in _LEFT_OUT:
-            yield found[1], found[2].rstrip("."), found[3] or ""
+    try:
+        lines = requires("rltel") or []
+    except PackageNotFoundError:  # run from its source, not installed
+        return
+    for line in lines:
+        found, extra = _REQUIREMENT.match(line), _EXTRA.search(line)
+        if found and not (extra and extra[1] in _LEFT_OUT):
+            yield found[1], found[2].rstrip("."), extra[1] if extra else ""
 
 
 def _package(package: str, least: str, extra: str) -> Finding:
