@@ -4,7 +4,7 @@ import dataclasses
 from enum import Enum
 
 import pytest
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from rltel.core.config import JsonlConfig, TelemetryConfig, TraceConfig
 from rltel.core.errors import ConfigError
@@ -69,6 +69,12 @@ def test_a_trainer_s_yaml_may_refer_to_its_own_values(tmp_path):
     found = plain_config(tmp_path / "c.yaml")
     assert found["stats_logger"] == RESOLVED
     assert found["prometheus"] == {"port": 9500}
+
+
+@pytest.mark.parametrize("content", [None, "???"])
+def test_an_omegaconf_without_content_is_no_config(content):
+    with pytest.raises(ConfigError, match="config: "):
+        plain_config(DictConfig(content))
 
 
 def test_what_is_missing_in_the_trainer_s_own_sections_does_not_matter():

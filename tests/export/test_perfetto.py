@@ -659,6 +659,26 @@ class TestBound:
         traced.close()
         assert 6000 <= sum(path.stat().st_size for path in tmp_path.iterdir()) < 7000
 
+    @pytest.mark.parametrize("shared", [False, True])
+    def test_a_burst_within_one_round_does_not_pass_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
+    ) -> None:
+        monkeypatch.setattr(perfetto, "_CHUNK", 200)
+        traced = Traced(tmp_path, file_bytes=10_000, total_bytes=30_000)
+        for number in range(5_000):
+            if shared:
+                traced.recorder.place("device", f"kernel {number}", number, number + 1)
+            else:
+                with traced.recorder.slice(f"slice {number}"):
+                    pass
+        path = traced.close()
+        files = list(path.parent.iterdir())
+        assert all(file.stat().st_size < 20_000 for file in files)
+        assert 30_000 <= sum(file.stat().st_size for file in files) < 40_000
+        began = [events(tolerant(file)).count(BEGIN) for file in files]
+        assert sum(began) + traced.account.dropped_totals["max_total_mb"] == 5_000
+        assert sum(events(tolerant(file)).count(END) for file in files) == sum(began)
+
     def test_what_did_not_fit_into_a_buffer_is_counted(self, tmp_path: Path) -> None:
         traced = Traced(tmp_path, clock=FakeClock(), limit=3)
         for _ in range(5):

@@ -265,7 +265,7 @@ class TestEndpoint:
             Endpoint(PrometheusConfig(host="203.0.113.1"), CollectorRegistry(), 9464)
 
     def test_no_free_port_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("rltel.export.prometheus._TRIED_PORTS", 1)
+        monkeypatch.setattr("rltel.export.prometheus_endpoint._TRIED_PORTS", 1)
         with endpoint(port=free_port()) as first, pytest.raises(ConfigError, match=f"none of {first.port} to"):
             Endpoint(PrometheusConfig(), CollectorRegistry(), first.port)
 
@@ -283,7 +283,7 @@ class TestEndpoint:
             tried.append(port)
             raise OSError(errno.EADDRINUSE, "in use")
 
-        monkeypatch.setattr("rltel.export.prometheus.make_server", taken)
+        monkeypatch.setattr("rltel.export.prometheus_endpoint.make_server", taken)
         with pytest.raises(ConfigError, match=f"none of {wanted[0]} to {wanted[-1]} on 127"):
             Endpoint(PrometheusConfig(), CollectorRegistry(), first)
         assert tried == list(wanted)

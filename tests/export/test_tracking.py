@@ -19,7 +19,7 @@ from rltel.export.media import Media
 from rltel.export.pipeline import RemoteWorker
 from rltel.export.sink import Destination
 from rltel.export.swanlab import SwanlabClient
-from rltel.export.tracking import Client, TrackingSink, TrackingWorker, need_package
+from rltel.export.tracking import Client, NotOpenError, TrackingSink, TrackingWorker, need_package
 from rltel.export.tracking_hooks import Outcome
 from rltel.export.trackio import TrackioClient
 from rltel.export.wandb import WandbClient
@@ -136,37 +136,59 @@ class TestRetry:
         broken = [True]
         client = Scripted(open=lambda: fail() if broken[0] else None)
         sink = TrackingSink(client, now=lambda: now[0])
-        with pytest.raises(RuntimeError, match="said no"):
+        with pytest.raises(NotOpenError, match="cannot open its run: the service said no") as first:
             sink.open()
-        with pytest.raises(ConnectionError, match="scripted: not open; tried again in 30 s"):
+        now[0] = 10.0
+        with pytest.raises(NotOpenError, match="its run is not open: the service said no") as second:
             sink.write(commit(step=1), [])
+        assert (first.value.retry_after_s, second.value.retry_after_s) == (30.0, 20.0)
         assert client.calls == ["open"]
         broken[0], now[0] = False, 31.0
         sink.write(commit(step=2), [])
         assert client.calls == ["open", "open", "log 2"]
 
-    def test_at_ever_longer_intervals(self) -> None:
+    def test_at_ever_longer_intervals_up_to_a_bound(self) -> None:
         now = [0.0]
-        client = Scripted(open=fail)
-        sink = TrackingSink(client, now=lambda: now[0])
-        for _ in range(2):
-            with pytest.raises(RuntimeError):
+        sink = TrackingSink(Scripted(open=fail), now=lambda: now[0])
+        waits = []
+        for _ in range(7):
+            with pytest.raises(NotOpenError) as error:
                 sink.open()
-            now[0] += 31.0
-        with pytest.raises(ConnectionError, match="in 29 s"):  # 60 s this time
-            sink.open()
+            waits.append(error.value.retry_after_s)
+            now[0] += waits[-1]
+        assert waits == [30, 60, 120, 240, 480, 600, 600]
+
+    def test_what_comes_meanwhile_waits_and_arrives(self) -> None:
+        now = [0.0]
+        broken = [True]
+        client = Scripted(open=lambda: fail() if broken[0] else None)
+        worker = TrackingWorker(TrackingSink(client, now=lambda: now[0]), Destination("scripted"), 10_000_000)
+        worker.put(commit(step=1), [])
+        wait_until(lambda: worker.destination.retries_total, "a try that failed")
+        broken[0], now[0] = False, 31.0
+        worker.close(time.monotonic() + ENOUGH_S)
+        assert client.calls == ["open", "open", "log 1", "finish"]
+        assert worker.destination.exported_total == 1
+
+    def test_a_wrong_setting_is_not_tried_again(self) -> None:
+        def refuse() -> None:
+            raise ConfigError("no key")
+
+        destination = drive(Scripted(open=refuse), commit(step=1), commit(step=2))
+        assert (destination.exported_total, destination.dropped_totals) == (0, {"error": 2})
+        assert destination.retries_total == 0
 
 
 @pytest.mark.parametrize("service", SERVICES)
 class TestMisbehaving:
-    def test_init_that_raises_costs_what_was_sent_and_is_said_once(
+    def test_init_that_raises_costs_what_was_sent_and_is_not_said_each_time(
         self, service: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         with package(service, Misbehaving("init", fail)) as fake:
-            destination = drive(client_of(service, tmp_path), commit(step=1), commit(step=2))
-        assert (destination.exported_total, destination.dropped_totals) == (0, {"error": 2})
+            destination = drive(client_of(service, tmp_path), *(commit(step=step) for step in range(9)))
+        assert (destination.exported_total, destination.dropped_totals) == (0, {"error": 9})
         assert fake.calls == ["init"]
-        assert caplog.text.count("the service said no") == 1
+        assert 1 <= caplog.text.count("the service said no") <= 2  # that it is away, and that something was lost
 
     def test_log_that_raises_costs_that_commit(self, service: str, tmp_path: Path) -> None:
         with package(service, Misbehaving("log", once(fail))) as fake:

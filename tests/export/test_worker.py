@@ -1,5 +1,6 @@
 """A thread of its own for a destination that may be slow: bounded, counted, and gone in time."""
 
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ class Post:
         self.sent: list[int] = []
         self.closed = threading.Event()
         self.entered, self.let_go = threading.Event(), threading.Event()
-        self.worker = Worker("d", self.closed.set, self.account, queue_bytes)
+        self.worker = Worker("d", self.closed.set, self.account, queue_bytes, first_pause_s=0.001)
 
     def put(self, number: int, *, size: int = 10, items: int = 1, send: Callable[[], int | None] | None = None) -> None:
         self.worker.put_parcel(Parcel(send or (lambda: self.sent.append(number)), size, items))
@@ -83,7 +84,7 @@ def test_who_puts_does_not_wait_for_one_that_hangs(post: Post) -> None:
 
 def test_one_that_raises_costs_itself_only(post: Post, caplog: pytest.LogCaptureFixture) -> None:
     def fails() -> None:
-        raise ConnectionError("gone")
+        raise ValueError("gone")
 
     post.put(0, items=7, send=fails)
     post.put(1)
@@ -133,3 +134,80 @@ class TestClose:
         Worker("d", fails, account, 100).close(time.monotonic() + LONG)
         wait_until(lambda: "error" in account.dropped_totals, "the failure")
         assert account.dropped_totals == {"error": 0}
+
+
+class Away:
+    """A receiver that is away for a number of tries."""
+
+    def __init__(self, post: Post, tries: int, error: Exception) -> None:
+        self.post, self.left, self.error = post, tries, error
+        self.tries = 0
+
+    def send(self, number: int) -> Callable[[], None]:
+        def send() -> None:
+            self.tries += 1
+            if self.left > 0:
+                self.left -= 1
+                raise self.error
+            self.post.sent.append(number)
+
+        return send
+
+
+class RefusalError(ConnectionError):
+    retryable = False
+
+
+class TestOutages:
+    def test_cost_nothing_and_keep_the_order(self, post: Post, caplog: pytest.LogCaptureFixture) -> None:
+        receiver = Away(post, 4, ConnectionRefusedError("refused"))
+        for number in range(3):
+            post.put(number, send=receiver.send(number))
+        assert post.empty()
+        assert (post.sent, post.account.exported_total, post.account.dropped_totals) == ([0, 1, 2], 3, {})
+        assert (receiver.tries, post.account.retries_total) == (3 + 4, 4)
+        assert [record.message for record in caplog.records] == [
+            "d: refused (will be tried again; said once for each outage)"
+        ]
+
+    def test_each_is_said_once(self, post: Post, caplog: pytest.LogCaptureFixture) -> None:
+        for number in range(2):
+            post.put(number, send=Away(post, 3, TimeoutError("late")).send(number))
+            assert post.empty()
+        assert len(caplog.records) == 2
+
+    def test_what_the_protocol_says_is_final_is_not_tried_again(self, post: Post) -> None:
+        receiver = Away(post, 1, RefusalError("no"))
+        post.put(0, send=receiver.send(0))
+        post.put(1, send=receiver.send(1))
+        assert post.empty()
+        assert (receiver.tries, post.sent, post.account.dropped_totals) == (2, [1], {"error": 1})
+
+    def test_what_is_refused_for_too_long_does_not_block_the_rest(self) -> None:
+        post = Post()
+        post.worker._first_pause_s = 0.0
+        post.put(0, send=Away(post, 10**9, ConnectionError("gone")).send(0))
+        post.put(1)
+        assert post.empty()
+        assert (post.sent, post.account.dropped_totals) == ([1], {"error": 1})
+        post.worker.close(time.monotonic() + LONG)
+
+    def test_do_not_hold_up_the_end(self) -> None:
+        post = Post()
+        post.worker._first_pause_s = 1000.0
+        receiver = Away(post, 10**9, ConnectionError("gone"))
+        post.put(0, items=3, send=receiver.send(0))
+        post.put(1, items=4, send=receiver.send(1))
+        wait_until(lambda: receiver.tries == 1, "the first try")
+        post.worker.close(time.monotonic() + LONG)
+        assert post.closed.wait(LONG)
+        assert receiver.tries == 3, "one more try each, without a pause"
+        assert sum(post.account.dropped_totals.values()) == 7
+
+    def test_leave_the_program_s_random_numbers_alone(self, post: Post) -> None:
+        random.seed(42)
+        expected = random.random()
+        random.seed(42)
+        post.put(0, send=Away(post, 2, ConnectionError("gone")).send(0))
+        assert post.empty()
+        assert random.random() == expected

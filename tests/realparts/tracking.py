@@ -25,10 +25,10 @@ from rltel.export.tracking_labels import Labels, labels_of
 ENOUGH_S = 60.0
 
 
-def labels(run_dir: Path, environ: dict[str, str] | None = None, **run: Any) -> Labels:
+def labels(run_dir: Path, **run: Any) -> Labels:
     """A run's, by its config."""
     run_dir.mkdir(parents=True, exist_ok=True)
-    return labels_of(TelemetryConfig(run=RunConfig(**run)), identity(run_dir), environ or {})
+    return labels_of(TelemetryConfig(run=RunConfig(**run)), identity(run_dir))
 
 
 def shown(kind: Kind, key: str, payload: Any, **changed: Any) -> Media:

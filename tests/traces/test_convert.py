@@ -269,6 +269,14 @@ class TestChromeArrows:
 
 
 class TestBroken:
+    def test_an_input_is_not_replaced_by_the_output(self, tmp_path: Path) -> None:
+        path = tmp_path / "trace.json"
+        path.write_text('[{"ph": "X", "name": "a", "ts": 1, "dur": 2, "pid": 1, "tid": 1}]')
+        before = path.read_text()
+        with pytest.raises(TraceError, match="is one of the inputs"):
+            convert([path], tmp_path / "." / "trace.json")
+        assert path.read_text() == before
+
     def test_one_bad_event_costs_no_other(self, tmp_path: Path) -> None:
         bad = [
             *({"ph": "X"}, {"name": "no phase"}, 5, x("negative", 1, -1), x("no number", "soon", 1), {"ph": 3}),

@@ -339,6 +339,26 @@ EVENT = TracePacket(
 
 
 class TestRefusals:
+    def test_a_recorded_trace_is_not_replaced_by_the_merged_one(self, tmp_path: Path) -> None:
+        host = Host(tmp_path / "trace", 0, HostClock())
+        host.slice("recorded", TIME_NS, TIME_NS + 10)
+        host.drain.close()
+        path = host.writer.path
+        before = path.read_bytes()
+        for source in (tmp_path, path):
+            with pytest.raises(TraceError, match="is one of the files to merge"):
+                merge(source, path)
+        assert path.read_bytes() == before
+
+    def test_a_profile_is_not_replaced_by_the_merged_trace(self, tmp_path: Path) -> None:
+        host = Host(tmp_path / "trace", 0, HostClock())
+        host.drain.close()
+        profile = tmp_path / "profile.json"
+        profile.write_text("[]")
+        with pytest.raises(TraceError, match="is one of the files to merge"):
+            merge(tmp_path, profile, kineto=[profile])
+        assert profile.read_text() == "[]"
+
     def test_a_file_without_an_anchor_is_named(self, tmp_path: Path) -> None:
         """google/perfetto#568: aligned by anchors, else refused."""
         path = tmp_path / "trace" / "lost.pftrace"

@@ -120,7 +120,8 @@ def _is_omegaconf(value: Any) -> bool:
 
 
 def _from_omegaconf(value: Any) -> Any:
-    if isinstance(value, Mapping) and is_foreign(value):
+    is_empty = value._is_none() or value._is_missing()
+    if isinstance(value, Mapping) and not is_empty and is_foreign(value):
         return _lenient(value)
     return _strict(value)
 

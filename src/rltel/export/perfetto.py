@@ -92,6 +92,7 @@ class PerfettoWriter:
         self._file_bytes = 0
         self._sequences = count(2)  # 1 is for descriptors
         self._in_part: set[Lane] = set()
+        self._is_empty = True  # a file with nothing but a head: none follows it
         self._described_counters: set[int] = set()
         self._pending: list[bytes] = []  # packets that are in no file yet
         name = f"{self._identity.role} {self._identity.index}"
@@ -153,22 +154,25 @@ class PerfettoWriter:
 
     def take(self, lane: Lane, records: list[Record]) -> None:
         """Encode what was recorded on a lane."""
-        records = self._sifted(lane, records)
-        if not records:
-            return
-        self._round.append(records)
-        if lane.kind == "shared":
-            if self._free.names > _MAX_NAMES:
-                self._begin_free_sequence()
-            for record in records:
-                self._free.add(record)
-            self._pending.append(self._free.take_packets())
-            return
         for start in range(0, len(records), _CHUNK):
-            self._pending.append(self._encoder(lane).encode(records[start : start + _CHUNK]))
+            if start and self._write_pending():  # a thread that is very busy must fill neither the memory
+                self._bound()  # nor, within one round, more of the disk than it may
+            chunk = self._sifted(lane, records[start : start + _CHUNK])
+            if chunk:
+                self._encode(lane, chunk)
+
+    def _encode(self, lane: Lane, records: list[Record]) -> None:
+        self._round.append(records)
+        self._is_empty = False
+        if lane.kind != "shared":
+            self._pending.append(self._encoder(lane).encode(records))
             self._pending.append(self._free.take_packets())
-            if start + _CHUNK < len(records):
-                self._write_pending()  # so that a thread that is very busy does not fill the memory
+            return
+        if self._free.names > _MAX_NAMES:
+            self._begin_free_sequence()
+        for record in records:
+            self._free.add(record)
+        self._pending.append(self._free.take_packets())
 
     def _sifted(self, lane: Lane, records: list[Record]) -> list[Record]:
         """Records without what the trace cannot take: it has grown to its bound, or the disk takes nothing."""
@@ -301,7 +305,7 @@ class PerfettoWriter:
                 error = OSError(f"trace.max_total_mb reached after {self._total_bytes} bytes: nothing more is traced")
                 self._destination.failed(error, "max_total_mb", count=0)
             self._full = True
-        elif self._in_part and self._file_bytes >= self._max_file_bytes:  # a file with nothing but a head is none
+        elif not self._is_empty and self._file_bytes >= self._max_file_bytes:
             try:
                 self._open_part()
             except OSError as error:  # the file that is open grows on; the next round tries again

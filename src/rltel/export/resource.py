@@ -1,21 +1,29 @@
 """The OpenTelemetry resource: which process this is, in the words of the conventions."""
 
-import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from opentelemetry.sdk.resources import Resource
 
 from rltel.core.config import RunConfig
 from rltel.core.identity import Identity
+from rltel.export.detect import detected
 from rltel.version import VERSION
 
 
-def resource_of(identity: Identity, run: RunConfig, environ: Mapping[str, str]) -> Resource:
-    """Attributes of this process. ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` are honoured over ours."""
+def resource_of(identity: Identity, run: RunConfig, environ: Mapping[str, str], root: Path = Path("/")) -> Resource:
+    """Attributes of this process. ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` are honoured over ours.
+
+    Args:
+        identity: its place in the run.
+        run: the run's names, and whether hosts may be named.
+        environ: the environment.
+        root: of the file system, where a pod's files are.
+    """
     attributes: dict[str, str | int] = {
+        **detected(environ, run.include_host, root),
         "service.namespace": "rltel",
         "service.instance.id": identity.instance_id,
-        "process.pid": os.getpid(),
         "rl.run.id": identity.run_id,
         "rl.role": identity.role,
         "rl.rank": identity.rank,

@@ -2,8 +2,12 @@
 
 import logging
 import threading
-from collections.abc import Sequence
-from typing import Protocol
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import NamedTuple, Protocol
 
 from rltel.export.commit import Commit
 from rltel.export.points import Point
@@ -11,19 +15,62 @@ from rltel.export.points import Point
 _log = logging.getLogger("rltel")
 
 
+class Waiting(NamedTuple):
+    """What a queue holds."""
+
+    items: int
+    size_bytes: int
+
+
+class Durations(NamedTuple):
+    """How long attempts took: ``counts[i]`` of them at most ``DURATION_BOUNDS[i]`` seconds, the last one all."""
+
+    counts: Sequence[int]
+    total_s: float
+
+
+DURATION_BOUNDS = (0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0)
+
+
 class Destination:
     """The account of one destination: exported, and dropped by reason. The first failure of a kind is logged."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, now: Callable[[], float] = time.time) -> None:
         self.name = name
+        self.queue: Callable[[], Waiting] | None = None
+        """What waits for it, if it has a queue. Called when somebody looks."""
+        self._now = now
         self._lock = threading.Lock()
         self._exported = 0
         self._dropped: dict[str, int] = {}
+        self._retries = 0
+        self._is_away = False
+        self._last_success: float | None = None
+        self._durations = [0] * (len(DURATION_BOUNDS) + 1)
+        self._duration_s = 0.0
 
     def exported(self, count: int = 1) -> None:
         """This many commits arrived."""
         with self._lock:
             self._exported += count
+            if count:
+                self._last_success = self._now()
+                self._is_away = False
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Counts how long an attempt takes, whether or not it succeeds."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.took(time.perf_counter() - began)
+
+    def took(self, seconds: float) -> None:
+        """An attempt took this long."""
+        with self._lock:
+            self._durations[bisect_left(DURATION_BOUNDS, seconds)] += 1
+            self._duration_s += seconds
 
     def dropped(self, reason: str, count: int = 1) -> bool:
         """This many were lost; True if it is the first time for this reason."""
@@ -37,10 +84,34 @@ class Destination:
         if self.dropped(reason, count):
             _log.warning("%s: %s (counted in rltel_dropped_total; said once)", self.name, error)
 
+    def waiting(self, error: BaseException) -> None:
+        """The destination is away; what it did not take is tried again. Said once for each outage."""
+        with self._lock:
+            self._retries += 1
+            first, self._is_away = not self._is_away, True
+        if first:
+            _log.warning("%s: %s (will be tried again; said once for each outage)", self.name, error)
+
+    @property
+    def retries_total(self) -> int:
+        """How many times something was tried again."""
+        return self._retries
+
     @property
     def exported_total(self) -> int:
-        """Commits that arrived."""
+        """Commits (or records) that arrived."""
         return self._exported
+
+    @property
+    def last_success(self) -> float | None:
+        """When something arrived last, in seconds since the epoch; None if nothing has."""
+        return self._last_success
+
+    @property
+    def durations(self) -> Durations:
+        """How long its attempts took."""
+        with self._lock:
+            return Durations(list(accumulate(self._durations)), self._duration_s)
 
     @property
     def dropped_totals(self) -> dict[str, int]:

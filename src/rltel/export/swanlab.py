@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rltel.core.config import SwanlabConfig
+from rltel.core.errors import ConfigError
 from rltel.export.commit import Commit
 from rltel.export.media import Media, Table, unsupported
 from rltel.export.tracking import load_package, need_package
@@ -27,6 +28,7 @@ _STATES = {"finished": "success", "failed": "crashed", "interrupted": "aborted"}
 _UNFIT_PROJECT = re.compile(r"[^0-9A-Za-z_.+-]+")
 _COLLECTED = ("hardware", "runtime", "requirements", "conda", "git", "swanlab", "monitor")
 _NAME_LENGTH = 512
+_OLDEST = "0.10"
 _IMAGES = {".png", ".jpg", ".jpeg", ".bmp"}
 
 
@@ -58,6 +60,9 @@ class SwanlabClient:
     def open(self) -> None:
         """Begin the run."""
         self._swanlab = load_package("swanlab")
+        if not hasattr(self._swanlab.Settings, "Probe"):
+            version = getattr(self._swanlab, "__version__", "unknown")
+            raise ConfigError(f"swanlab.mode: needs swanlab {_OLDEST} or newer, got {version}")
         self._folder.mkdir(parents=True, exist_ok=True)
         if self._mode == "local" and find_spec("swanboard") is None:
             _log.warning('swanlab: local mode has no dashboard without: pip install "swanlab[dashboard]"')

@@ -47,8 +47,18 @@ class Client(Protocol):
         """The end of the run."""
 
 
+class NotOpenError(RltelError):
+    """A run could not be opened, as while its service is away: what is to go there may wait in the queue."""
+
+    retryable = True
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
 class TrackingSink:
-    """A `Sink` and `MediaSink` over a client. What comes while the run cannot be opened raises, and so is counted."""
+    """A `Sink` and `MediaSink` over a client. What comes while the run is not open raises `NotOpenError`."""
 
     def __init__(self, client: Client, now: Callable[[], float] = time.monotonic) -> None:
         self.name = client.name
@@ -58,24 +68,32 @@ class TrackingSink:
         self._is_open = False
         self._failures = 0
         self._retry_at = 0.0
+        self._why = ""
 
     def describe(self) -> str:
         """Where things go."""
         return self._client.describe()
 
     def open(self) -> None:
-        """Open the run, unless it is. After a failure it is tried again, at ever longer intervals."""
+        """Open the run, unless it is. After a failure it is tried again, at ever longer intervals.
+
+        Raises `ConfigError` for what no second try would help, else `NotOpenError`.
+        """
         if self._is_open:
             return
-        if self._failures and self._now() < self._retry_at:
-            raise ConnectionError(f"{self.name}: not open; tried again in {self._retry_at - self._now():.0f} s")
+        wait_s = self._retry_at - self._now()
+        if self._failures and wait_s > 0:
+            raise NotOpenError(f"its run is not open: {self._why}", wait_s)
         try:
             with self._hooks.holding(), _no_exit(self.name):
                 self._client.open()
-        except Exception:
-            self._retry_at = self._now() + min(_RETRY_S * 2**self._failures, _LONGEST_RETRY_S)
-            self._failures += 1
+        except ConfigError:
             raise
+        except Exception as error:  # whatever a package raises
+            wait_s = min(_RETRY_S * 2**self._failures, _LONGEST_RETRY_S)
+            self._failures += 1
+            self._retry_at, self._why = self._now() + wait_s, str(error)
+            raise NotOpenError(f"cannot open its run: {error}", wait_s) from error
         self._is_open, self._failures = True, 0
 
     def write(self, commit: Commit, points: Sequence[Point]) -> None:

@@ -25,6 +25,7 @@ _log = logging.getLogger("rltel")
 _UNFIT_PROJECT = re.compile(r"[^0-9A-Za-z_.-]+")
 _VIDEOS = {".gif", ".mp4", ".webm"}
 _STORE = "TRACKIO_DIR"
+_WHO = "_get_default_namespace"
 _PLACES = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")
 
 
@@ -55,7 +56,7 @@ class TrackioClient:
         store = getattr(load_package("trackio.utils"), _STORE, self._folder)
         if Path(store) != self._folder:
             _log.warning("trackio: keeps its store in %s, where this process first used it", store)
-        _hush(threading.get_ident())
+        _tame(self._config.mode == "local")
         labels = self._labels
         self._run = self._trackio.init(
             project=self._project(),
@@ -120,8 +121,9 @@ def _check_place(config: TrackioConfig) -> None:
         raise ConfigError(f"trackio.mode: local, but {told[0]} is set, and Trackio would go there: unset it")
 
 
-def _hush(thread: int) -> None:
-    """The package prints what it does; on our thread that goes to the log, for those who want to see it."""
+def _tame(is_local: bool) -> None:
+    """On this thread the package prints to the log, and for a local run does not ask Hugging Face who the user is."""
+    thread = threading.get_ident()
 
     def say(*words: Any, **options: Any) -> None:
         if threading.get_ident() == thread:
@@ -132,3 +134,7 @@ def _hush(thread: int) -> None:
     for name in ("trackio", "trackio.run", "trackio.utils", "trackio.deploy"):
         if name in sys.modules:
             vars(sys.modules[name])["print"] = say  # looked up there before the builtins
+    run = sys.modules.get("trackio.run")
+    ask = getattr(run, _WHO, None)
+    if run is not None and ask is not None and is_local:
+        vars(run)[_WHO] = lambda: None if threading.get_ident() == thread else ask()

@@ -1,5 +1,10 @@
-"""A thread with a bounded queue, for one destination that may be slow: it delays nobody else."""
+"""A thread with a bounded queue, for one destination that may be slow or away: it delays nobody else.
 
+What a destination cannot take now is tried again, with pauses that grow, while later things wait behind it in the
+bounded queue. So an outage costs nothing that fits into the queue.
+"""
+
+import random
 import threading
 import time
 from collections import deque
@@ -9,6 +14,9 @@ from typing import NamedTuple
 from rltel.export.sink import Destination
 
 _WAIT_S = 0.02
+_FIRST_PAUSE_S = 0.25
+_LONGEST_PAUSE_S = 30.0
+_MAX_TRIES = 15  # about five minutes: what is refused for so long must not block what comes after it
 
 
 class Parcel(NamedTuple):
@@ -25,8 +33,19 @@ class Parcel(NamedTuple):
 class Worker:
     """Sends parcels in their order. The oldest go, and are counted, when there is no room."""
 
-    def __init__(self, name: str, close: Callable[[], None], destination: Destination, queue_bytes: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        close: Callable[[], None],
+        destination: Destination,
+        queue_bytes: int,
+        *,
+        first_pause_s: float = _FIRST_PAUSE_S,
+    ) -> None:
         self.destination = destination
+        self._first_pause_s = first_pause_s
+        self._jitter = random.Random()  # noqa: S311  # spreads the ranks' retries; the program's own numbers stay as seeded
+        self._hurrying = False
         self._close = close
         self._queue_bytes = queue_bytes
         self._queue: deque[Parcel] = deque()
@@ -60,7 +79,10 @@ class Worker:
             )
 
     def close(self, deadline: float) -> None:
-        """Handle what is queued until the deadline; the rest is dropped and counted."""
+        """Handle what is queued until the deadline, without pauses; the rest is dropped and counted."""
+        with self._changed:
+            self._hurrying = True
+            self._changed.notify_all()
         self.wait_empty(deadline)
         with self._changed:
             left = list(self._queue)
@@ -93,11 +115,33 @@ class Worker:
             self.destination.failed(error, count=0)
 
     def _deliver(self, parcel: Parcel) -> None:
-        try:
-            refused = parcel.send() or 0
-        except Exception as error:  # whatever a destination does, it must not end its thread
-            if not self._given_up:
-                self.destination.failed(error, count=parcel.items)
-        else:
-            if not self._given_up:
-                self.destination.exported(max(parcel.items - refused, 0))
+        """Send it, again and again where that may help."""
+        for tries in range(1, _MAX_TRIES + 1):
+            try:
+                refused = parcel.send() or 0
+            except Exception as error:  # whatever a destination does, it must not end its thread
+                if tries < _MAX_TRIES and may_try_again(error) and self._pause(tries, error):
+                    continue
+                if not self._given_up:
+                    self.destination.failed(error, count=parcel.items)
+            else:
+                if not self._given_up:
+                    self.destination.exported(max(parcel.items - refused, 0))
+            return
+
+    def _pause(self, tries: int, error: Exception) -> bool:
+        """Wait until it is time to try again. False if the end is near: there is no time to wait."""
+        self.destination.waiting(error)
+        asked: float | None = getattr(error, "retry_after_s", None)
+        longest = min(self._first_pause_s * 2 ** (tries - 1), _LONGEST_PAUSE_S)
+        pause_s = max(asked or 0.0, longest * self._jitter.uniform(0.5, 1.0))
+        with self._changed:
+            hurrying_before = self._hurrying
+            self._changed.wait_for(lambda: self._hurrying, pause_s)
+            return not hurrying_before
+
+
+def may_try_again(error: Exception) -> bool:
+    """Whether the same may arrive later: the other side was away, or said so."""
+    told: bool | None = getattr(error, "retryable", None)
+    return isinstance(error, (ConnectionError, TimeoutError)) if told is None else told

@@ -15,7 +15,7 @@ from rltel.core.foreign_fields import is_set
 from rltel.core.identity import find_place
 from rltel.core.resolve import disabled, resolve_with_origins
 from rltel.reduce.snapshot import Snapshot
-from rltel.reduce.stats import Stats, snapshot_of
+from rltel.reduce.stats import Stats, numbers_of
 from rltel.telemetry import Process
 from rltel.telemetry import process as this_process
 
@@ -75,15 +75,16 @@ class StatsLogger:
         epoch, step, wanted = _whole("epoch", epoch), _whole("step", step), _whole("global_step", global_step)
         where = {"epoch": epoch, "epoch_step": step}
         known = {name: value for name, value in where.items() if value >= 0}  # before training there may be none
-        _log.info("%s", self._progress(epoch, step, wanted))
+        if _log.isEnabledFor(logging.INFO):
+            _log.info("%s", self._progress(epoch, step, wanted))
         for item in items:
             at = self._next_step(wanted, item)
-            self._process.commit(Stats(item), step=at, **known)
+            self._process.commit(item, step=at, **known)
             wanted = at + 1  # the next item of a list is another step
         if len(items) > 1:
             self._keys_of_last_step = None  # a list counts steps of its own: nothing else belongs to its last one
 
-    def _next_step(self, wanted: int, item: Snapshot) -> int:
+    def _next_step(self, wanted: int, item: Mapping[str, float]) -> int:
         last, held = self._last_commit_step, self._keys_of_last_step
         is_free = held is not None and held.isdisjoint(item)
         at = max(wanted, last if is_free and last > _NOTHING_YET else last + 1)
@@ -166,13 +167,15 @@ def _is_on(config: TelemetryConfig, path: str) -> bool:
     return getattr(getattr(config, section), name) not in (False, None, "disabled")
 
 
-def _without_counts(item: Any) -> Snapshot:
+def _without_counts(item: Any) -> Mapping[str, float]:
+    """What to commit: the numbers, with the states behind them where there are any."""
     if not isinstance(item, Mapping):
         raise RecordError(f"commit: data: expected a mapping of numbers, or a list of them, got {type(item).__name__}")
-    if isinstance(item, Stats):
-        snapshot = item.snapshot
-        return Snapshot({key: metric for key, metric in snapshot.items() if not key.endswith(_COUNT)})
-    return snapshot_of({key: value for key, value in item.items() if not str(key).endswith(_COUNT)})
+    if not isinstance(item, Stats):
+        return numbers_of({key: value for key, value in item.items() if not str(key).endswith(_COUNT)})
+    snapshot = item.snapshot
+    kept = {key: metric for key, metric in snapshot.items() if not key.endswith(_COUNT)}
+    return item if len(kept) == len(snapshot) else Stats(Snapshot(kept))
 
 
 def _whole(name: str, value: Any) -> int:

@@ -53,8 +53,11 @@ class Converted:
 def convert(sources: Sequence[Path], output: Path, progress: Progress | None = None) -> Converted:
     """Turn traces (gzip or not) into one native file. What is broken in them is skipped and counted.
 
-    Raises `TraceError` if nothing could be read, or if some sources have the wall clock's time and some have not.
+    Raises `TraceError` if nothing could be read, if some sources have the wall clock's time and some have not, or if
+    ``output`` is one of the sources.
     """
+    if any(source.resolve() == output.resolve() for source in sources):
+        raise TraceError(f"{output}: is one of the inputs, and would be replaced; give another output")
     skipped = Skipped()
     draft = output.with_name(f".{output.name}.part")
     try:

@@ -50,8 +50,10 @@ def merge(source: Path, output: Path, progress: Progress | None = None, kineto: 
 
     ``kineto``: exports of torch.profiler (JSON, gzip or not) of the same run, laid on the same clock.
 
-    Raises `TraceError` if there are none, if one has no anchor to place it in time, or if one is there twice.
+    An earlier merge's output is replaced. Raises `TraceError` if there are no traces, if one has no anchor to place it
+    in time, if one is there twice, or if ``output`` is one of them.
     """
+    _refuse_to_replace(output, [*trace_files(source), *kineto])
     files = [path for path in trace_files(source) if path.resolve() != output.resolve()]
     if not files:
         raise TraceError(f"{source}: no trace files (*{SUFFIX}) below it")
@@ -63,6 +65,19 @@ def merge(source: Path, output: Path, progress: Progress | None = None, kineto: 
         meter = Meter([*files, *(profile.native.path for profile in profiles)], progress)
         _Merge(alignment, write, result, meter).run(skimmed, profiles)
     return result
+
+
+def _refuse_to_replace(output: Path, sources: Iterable[Path]) -> None:
+    """What was recorded must not be lost to a slip of the pen; what was merged before can be made again."""
+    if any(path.resolve() == output.resolve() for path in sources) and not _is_old_output(output):
+        raise TraceError(f"{output}: is one of the files to merge, and would be replaced; give another output")
+
+
+def _is_old_output(path: Path) -> bool:
+    if path.suffix != SUFFIX:
+        return False
+    found = skim(path)
+    return found.is_merged or not found.has_packets
 
 
 def _refuse_copies(files: Iterable[Skimmed]) -> None:

@@ -39,7 +39,7 @@ def check_network(config: TelemetryConfig, environ: Mapping[str, str] | None = N
 def _prometheus(config: PrometheusConfig) -> Iterator[Finding]:
     area = "prometheus.port"
     try:
-        with closing(_bound(config.host, config.port)):
+        with closing(within(BOUND_S, lambda: _bound(config.host, config.port))):
             yield ok(area, f"{config.host}:{config.port} is free" if config.port else "any free port")
     except PermissionError:
         yield warning(
@@ -54,7 +54,7 @@ def _prometheus(config: PrometheusConfig) -> Iterator[Finding]:
             yield warning(
                 area,
                 f"{config.host}:{config.port} is taken",
-                "stop what holds it, or let Prometheus follow prometheus_sd/ in the run directory: the next free port is used",
+                "stop what holds it, or have Prometheus read prometheus_sd/ of the run: the next free port is used",
             )
     yield from _certificate(config)
     if config.host not in ("127.0.0.1", "::1", "localhost") and config.password is None:

@@ -1,0 +1,1 @@
+"""What is done with a run's directory: replay what a destination missed."""

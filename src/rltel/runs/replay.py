@@ -1,0 +1,270 @@
+"""Send what a destination missed, from the run's record: with the original steps and times, in order, once.
+
+The ledger says what it has had, and is written after each commit, so a replay that is stopped goes on where it was.
+Cumulative sums are built anew over all of a process's commits, sent or not, so that they are what they would have been.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rltel.core.claims import Claim, claim_place
+from rltel.core.config import RunConfig
+from rltel.core.errors import RltelError
+from rltel.export.commit import Commit
+from rltel.export.ledger import Ledger, Numbers, folder_of, had, kept
+from rltel.export.points import Point, Totals, points_of
+from rltel.export.sink import Sink
+from rltel.export.worker import may_try_again
+from rltel.names.otel import Namer
+from rltel.runs.recorded import Recorded, is_running, recorded
+from rltel.runs.targets import Target, replay_config, target_of
+
+_PAUSES_S = (0.5, 1.0, 2.0)
+
+Progress = Callable[[str, int, int], None]
+"""Told about the process at work, how many commits were sent, and how many are to be sent in all."""
+
+
+@dataclass(slots=True)
+class Sent:
+    """One process's commits: how many there are, the destination had already, and were sent now."""
+
+    process: str
+    commits: int
+    had: int
+    sent: int = 0
+    note: str = ""
+
+    @property
+    def missing(self) -> int:
+        """Those that the destination still has not had."""
+        return 0 if self.note else self.commits - self.had - self.sent
+
+
+@dataclass(slots=True)
+class Report:
+    """What a replay did, or would do. ``error``: why it stopped, if it did."""
+
+    destination: str
+    place: str
+    note: str
+    processes: list[Sent] = field(default_factory=list)
+    error: str | None = None
+
+    @property
+    def sent(self) -> int:
+        """Commits that were sent."""
+        return sum(each.sent for each in self.processes)
+
+    @property
+    def missing(self) -> int:
+        """Commits that are still to be sent."""
+        return sum(each.missing for each in self.processes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    of: Recorded
+    had: Numbers
+    sent: Sent
+
+
+class Replay:
+    """What there is to send from a run to a destination, and sending it.
+
+    Args:
+        run_dir: the run directory.
+        found: its record.
+        target: where to.
+        writer: the name of roles' process that writes for the run, as `writers` has it.
+        make_namer: for each process's names, one that knows none yet.
+        sleep: waits some seconds, before what may help by itself is tried again.
+        force: also take processes that seem to be running, as those on other hosts do until they have ended.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        found: list[Recorded],
+        target: Target,
+        writers: set[str],
+        *,
+        make_namer: Callable[[], Namer] = Namer,
+        sleep: Callable[[float], None] = time.sleep,
+        force: bool = False,
+    ) -> None:
+        self._run_dir = run_dir
+        self._make_namer = make_namer
+        self._sleep = sleep
+        self._target = target
+        self.report = Report(target.name, target.place, target.note)
+        self._work: list[_Work] = []
+        for each in found:
+            if target.of_writer and each.process not in writers:
+                continue
+            before = had(run_dir, each.process, target.name, target.place)
+            sent = Sent(each.process, len(each.numbers), sum(number in before for number in each.numbers))
+            sent.note = self._why_not(each, force)
+            self.report.processes.append(sent)
+            self._work.append(_Work(each, before, sent))
+
+    def _why_not(self, each: Recorded, force: bool) -> str:
+        if not each.is_whole:
+            return "left out: the record does not say which process this was"
+        if not force and is_running(self._run_dir, each.process):
+            return "left out: still running, and delivers by itself (--force takes it all the same)"
+        return ""
+
+    def run(self, progress: Progress = lambda process, done, total: None) -> Report:
+        """Send. A destination that refuses ends it: `Report.error` says why, and the next replay goes on there."""
+        total = self.report.missing
+        if not total:
+            return self.report
+        claim = self._claim()
+        try:
+            self._send_all(lambda process: progress(process, self.report.sent, total))
+        except Exception as error:  # whatever a destination raises is its reason
+            self.report.error = f"{self._target.name}: {error or type(error).__name__}"
+        finally:
+            claim.release()
+        return self.report
+
+    def _claim(self) -> Claim:
+        """One replay at a time, for each destination: two would send the same."""
+        folder = folder_of(self._run_dir, self._target.name, self._target.place)
+        folder.mkdir(parents=True, exist_ok=True)
+        claim = claim_place(folder, "replay", 0)
+        if claim.index:
+            claim.release()
+            raise RltelError(f"{self._target.name}: another replay to {self._target.place} is at work")
+        return claim
+
+    def _send_all(self, progress: Callable[[str], None]) -> None:
+        try:
+            if self._target.ordered:
+                self._note_what_it_had()
+            for work in self._work:
+                if work.sent.missing:
+                    self._send(work, progress)
+        finally:
+            self._target.close()
+
+    def _note_what_it_had(self) -> None:
+        for work in self._work:
+            if work.sent.had:
+                note = self._open(work).note  # type: ignore[attr-defined]  # sinks of ordered targets have it
+                for commit in work.of.commits(self._run_dir):
+                    if commit.number in work.had:
+                        note(commit)
+
+    def _open(self, work: _Work) -> Sink:
+        return self._target.open(work.of.identity(self._run_dir), work.of.started_ns)
+
+    def _send(self, work: _Work, progress: Callable[[str], None]) -> None:
+        """All that is missing of one process."""
+        ledger = Ledger(self._run_dir, work.of.process, self._target.name, self._target.place, replay=True)
+        try:
+            progress(work.of.process)
+            sink, waiting = self._open(work), []
+            for commit, points in self._with_points(work):
+                self._attempt(lambda commit=commit, points=points: sink.write(commit, points))
+                if self._target.at_once:
+                    waiting.append(commit.number)
+                else:
+                    self._took(work, ledger, commit.number)
+                    progress(work.of.process)
+            self._attempt(sink.flush)
+            for number in waiting:
+                self._took(work, ledger, number)
+        finally:
+            ledger.close()
+
+    def _attempt(self, step: Callable[[], None]) -> None:
+        """Do it, again after a while if the other side was away."""
+        for pause_s in _PAUSES_S:
+            try:
+                step()
+            except Exception as error:
+                if not may_try_again(error):
+                    raise
+                self._sleep(pause_s)
+            else:
+                return
+        step()
+
+    def _took(self, work: _Work, ledger: Ledger, number: int) -> None:
+        if number not in work.had:
+            ledger.sent(number)
+            work.sent.sent += 1
+
+    def _with_points(self, work: _Work) -> Iterator[tuple[Commit, Sequence[Point]]]:
+        """The commits to be written."""
+        namer = self._make_namer()
+        totals = Totals(namer)
+        for commit in work.of.commits(self._run_dir):
+            if self._target.sums:
+                totals.add(commit)
+            if commit.number not in work.had or self._target.at_once:
+                yield commit, points_of(commit, totals, namer) if self._target.sums else ()
+
+
+def writers(run_dir: Path, found: list[Recorded], destination: str, config: RunConfig) -> list[Recorded]:
+    """The processes that wrote for the run: as their records or the ledger say, else as the config does."""
+    said = [each for each in found if each.header.get("writer") is True or kept(run_dir, each.process, destination)]
+    return said or [each for each in found if each.is_whole and _is_writer(each, config)]
+
+
+def _is_writer(each: Recorded, config: RunConfig) -> bool:
+    header = each.header
+    wanted = int(header.get("world_size", 1)) - 1 if config.writer == "last" else config.writer
+    return header.get("role") == config.primary_role and header.get("rank") == wanted == header.get("index")
+
+
+def replay(
+    run_dir: Path,
+    name: str,
+    given: Any = None,
+    *,
+    environ: Mapping[str, str],
+    endpoint: str | None = None,
+    files: list[Path] | None = None,
+    force: bool = False,
+) -> Replay:
+    """A replay of a run's record to a destination, ready to `run`.
+
+    Args:
+        run_dir: the run directory.
+        name: one of `rltel.runs.targets.NAMES`.
+        given: a config, as `rltel.init` takes it: where the destination is, and who writes for the run.
+        environ: variables, which are stronger.
+        endpoint: stronger still.
+        files: the record, if it is not in the run directory.
+        force: see `Replay`.
+
+    Raises `RltelError` (`ConfigError`) for what cannot be read or does not fit.
+    """
+    run_dir = run_dir.absolute()
+    config = replay_config(name, given, environ, endpoint)
+    found = recorded(run_dir, files)
+    wrote = writers(run_dir, found, name, config.run)
+    first = next((each for each in wrote or found if each.is_whole), None)
+    if first is None:
+        raise RltelError(f"{found[0].path}: no line says which process the commits are of")
+    target = target_of(name, config, run_dir, first.identity(run_dir), environ)
+    if target.of_writer and not wrote:
+        run = config.run
+        raise RltelError(
+            f"{name} gets what the run's writer committed, and {run.primary_role} {run.writer} committed nothing; "
+            f"found {', '.join(each.process for each in found)}; set run.primary_role or run.writer in the config"
+        )
+    return Replay(
+        run_dir,
+        found,
+        target,
+        {each.process for each in wrote},
+        make_namer=lambda: Namer(max_series=config.names.max_series_per_metric),
+        force=force,
+    )
