@@ -13,7 +13,7 @@ import rltel
 from export.making import environment
 
 SOURCE = Path(rltel.__file__).parent
-ROOMS = ["core", "names", "record", "reduce", "rl", "export", "runs", "traces", "analysis", "telemetry"]
+ROOMS = ["core", "names", "record", "reduce", "rl", "export", "runs", "traces", "analysis", "telemetry", "process"]
 ROOMS += ["integrations", "cli", "faces"]
 """From the ground up, as in the design. What lies beside the rooms is below."""
 GROUND = {"rltel.version"}
@@ -80,7 +80,7 @@ def test_the_ground_imports_nothing_of_ours() -> None:
 def test_the_test_sees_imports() -> None:
     """What everything above relies on."""
     assert ("rltel.export.points", True) in EDGES["rltel.export.prometheus"]
-    assert ("rltel.export.otlp", False) in EDGES["rltel.telemetry"]
+    assert ("rltel.export.otlp", False) in EDGES["rltel.export.open_sinks"]
     assert ("rltel.export.perfetto_wire", True) in EDGES["rltel.traces.merge"]
 
 

@@ -42,6 +42,7 @@ from rltel.core.errors import (
     TraceError,
 )
 from rltel.export.jsonl import read_jsonl
+from rltel.process import process
 from rltel.record.device.device_timeline import device_timeline
 from rltel.record.phase_sets import Given, Phase, PhaseSet, phase_set
 from rltel.record.phases import PhaseClock
@@ -55,7 +56,7 @@ from rltel.reduce.snapshot import Snapshot
 from rltel.reduce.stats import Stats
 from rltel.reduce.trackers import StatsTracker
 from rltel.reduce.workers import Payload, merge_payloads
-from rltel.telemetry import Telemetry, check_steps, process
+from rltel.telemetry import Telemetry, check_steps
 from rltel.version import VERSION
 
 __version__ = VERSION
@@ -118,6 +119,37 @@ def init(
 def log(values: Mapping[str, Any], *, step: int, axis: str = "train", env_steps: int | None = None) -> None:
     """Plain numbers in, one commit out. ``axis`` names what ``step`` counts (``train``, ``rollout`` ...)."""
     process.commit(values, step=step, axis=axis, env_steps=env_steps)
+
+
+def log_text(key: str, text: str, *, step: int, axis: str = "train", env_steps: int | None = None) -> None:
+    """A text (a sample of what the policy says, say), to the destinations that can hold one: W&B, SwanLab, Trackio."""
+    process.show("text", key, text, step=step, axis=axis, env_steps=env_steps)
+
+
+def log_table(key: str, table: Any, *, step: int, axis: str = "train", env_steps: int | None = None) -> None:
+    """A table: columns by name, records, or a DataFrame. To the destinations that can hold one."""
+    process.show("table", key, table, step=step, axis=axis, env_steps=env_steps)
+
+
+def log_file(
+    key: str, path: str | os.PathLike[str], *, step: int, axis: str = "train", env_steps: int | None = None
+) -> None:
+    """A file, to the destinations that can hold one. They read it a moment later, on their own threads."""
+    process.show("file", key, path, step=step, axis=axis, env_steps=env_steps)
+
+
+def log_video(
+    key: str, path: str | os.PathLike[str], *, step: int, axis: str = "train", env_steps: int | None = None
+) -> None:
+    """A video file (``play_video.mp4``), to the destinations that can hold one. They read it a moment later."""
+    process.show("video", key, path, step=step, axis=axis, env_steps=env_steps)
+
+
+def log_image(
+    key: str, path: str | os.PathLike[str], *, step: int, axis: str = "train", env_steps: int | None = None
+) -> None:
+    """An image file, to the destinations that can hold one. They read it a moment later."""
+    process.show("image", key, path, step=step, axis=axis, env_steps=env_steps)
 
 
 def export_all(
@@ -319,77 +351,14 @@ def shutdown(*, linger: bool = True) -> None:
 
 
 __all__ = [
-    "ConfigError",
-    "ConsoleConfig",
-    "IdentityError",
-    "JsonlConfig",
-    "NamesConfig",
-    "OtlpConfig",
-    "PayloadError",
-    "Phase",
-    "PhaseClock",
-    "PhaseError",
-    "PhaseSet",
-    "PipelineConfig",
-    "PrometheusConfig",
-    "RecordError",
-    "ReductionError",
-    "RltelError",
-    "RunConfig",
-    "Snapshot",
-    "Stats",
-    "StatsTracker",
-    "SwanlabConfig",
-    "Telemetry",
-    "TelemetryConfig",
-    "TensorBoardConfig",
-    "TerminalConfig",
-    "TraceConfig",
-    "TraceError",
-    "TrackioConfig",
-    "WandbConfig",
-    "__version__",
-    "absorb",
-    "add_reader",
-    "attached",
-    "begin_slice",
-    "carry",
-    "collector",
-    "commit",
-    "count",
-    "counter",
-    "denominator",
-    "derive",
-    "disable_scope",
-    "distribution",
-    "eval_scope",
-    "export_all",
-    "export_payload",
-    "flush",
-    "gauge",
-    "get",
-    "init",
-    "inject",
-    "instant",
-    "learner",
-    "log",
-    "merge_payloads",
-    "new_flow",
-    "phase_clock",
-    "place_slice",
-    "read_jsonl",
-    "record_timing",
-    "rollout",
-    "scalar",
-    "scope",
-    "scope_func_wrapper",
-    "shutdown",
-    "slice",
-    "stat",
-    "stat_compact",
-    "stat_scope",
-    "step",
-    "sync_clocks",
-    "timed",
-    "weighted_mean",
+    "ConfigError", "ConsoleConfig", "IdentityError", "JsonlConfig", "NamesConfig", "OtlpConfig", "PayloadError",
+    "Phase", "PhaseClock", "PhaseError", "PhaseSet", "PipelineConfig", "PrometheusConfig", "RecordError",
+    "ReductionError", "RltelError", "RunConfig", "Snapshot", "Stats", "StatsTracker", "SwanlabConfig", "Telemetry",
+    "TelemetryConfig", "TensorBoardConfig", "TerminalConfig", "TraceConfig", "TraceError", "TrackioConfig",
+    "WandbConfig", "__version__", "absorb", "add_reader", "attached", "begin_slice", "carry", "collector", "commit",
+    "count", "counter", "denominator", "derive", "device_slice", "disable_scope", "distribution", "eval_scope",
+    "export_all", "export_payload", "flush", "gauge", "get", "init", "inject", "instant", "learner", "log",
+    "log_file", "log_image", "log_table", "log_text", "log_video", "merge_payloads", "name_stream", "new_flow",
+    "phase_clock", "place_slice", "read_jsonl", "record_timing", "rollout", "scalar", "scope", "scope_func_wrapper",
+    "shutdown", "slice", "stat", "stat_compact", "stat_scope", "step", "sync_clocks", "timed", "weighted_mean",
 ]  # fmt: skip

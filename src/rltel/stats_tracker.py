@@ -10,9 +10,9 @@ from enum import Enum, auto
 from typing import Any, Self
 
 from rltel.core.errors import RecordError
+from rltel.process import process
 from rltel.reduce.stats import Stats
 from rltel.reduce.trackers import StatsTracker, Trackers
-from rltel.telemetry import process
 
 _scalar = StatsTracker.scalar
 _NOT_A_MEMBER = -100  # what torch.distributed gives a rank outside a new group, in the place of the group

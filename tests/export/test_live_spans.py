@@ -17,12 +17,13 @@ from opentelemetry.trace import StatusCode, format_span_id, format_trace_id
 from realparts.otlp_receiver import otlp_sink
 from rltel.core.context import inject
 from rltel.export.live_tracer import Contexts
+from rltel.process import Process
 from rltel.record.phase_sets import phase_set
 from rltel.record.phases import PhaseClock
 from rltel.record.recorder import Recorder
 from rltel.record.records import Ids, Site
 from rltel.record.spans import Span
-from rltel.telemetry import Process, Telemetry
+from rltel.telemetry import Telemetry
 
 NAMES = {"iteration": "rl.loop", "rollout": "rl.rollout"}
 

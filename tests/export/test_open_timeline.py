@@ -15,10 +15,11 @@ from realparts.otlp_receiver import ReceivedSpan, otlp_sink, rotel
 from realparts.processes import HOST, free_port
 from realparts.trace_processor import query
 from rltel.core.errors import ConfigError
+from rltel.process import Process
 from rltel.record.phase_sets import phase_set
 from rltel.record.phases import PhaseClock
 from rltel.record.recorder import Recorder
-from rltel.telemetry import Process, Telemetry
+from rltel.telemetry import Telemetry
 
 
 class Program:

@@ -1,20 +1,25 @@
 """What OpenMetrics has no form for is read by its strict parser all the same."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
+from prometheus_client import Gauge
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from export.making import commit, recorded
 from export.scraping import registry_after
 from rltel.export.exposition import expose
-from rltel.export.openmetrics import openmetrics
+from rltel.export.openmetrics import Written, allowed
 from rltel.reduce.trackers import Trackers
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
 def families_of(record: object) -> dict[str, Metric]:
     made = commit(recorded(record))  # type: ignore[arg-type]  # a function of trackers
-    text = expose(registry_after(made), "application/openmetrics-text; version=1.0.0").body.decode()
+    text = expose(registry_after(made), OPENMETRICS).body.decode()
     return {family.name: family for family in text_string_to_metric_families(text)}
 
 
@@ -59,6 +64,15 @@ def test_a_gauge_of_a_histogram_s_series_too() -> None:
     assert sorted(sample.value for sample in found["rl_stats_x_distribution_count"].samples) == [2.0, 7.0]
 
 
+def test_a_user_s_own_metric_of_our_name_is_there_too() -> None:
+    registry = registry_after(commit(recorded(lambda trackers: trackers.default.count(steps=2))))
+    Gauge("rl_stats_steps", "A user's.", registry=registry).set(7)
+    text = expose(registry, OPENMETRICS).body.decode()
+    found = {s.name: (family.type, s.value) for family in text_string_to_metric_families(text) for s in family.samples}
+    assert found["rl_stats_steps"] == ("unknown", 7.0)
+    assert found["rl_stats_steps_total"] == ("unknown", 2.0)
+
+
 def test_what_it_has_a_form_for_is_left_alone() -> None:
-    family = Metric("x", "x", "gauge")
-    assert openmetrics([family]) == [family]
+    family = Written("x", "gauge", "About x.", {"x": "x 1.0\n"})
+    assert list(allowed([family], Counter(family.claimed()))) == ["# HELP x About x.\n# TYPE x gauge\nx 1.0\n"]

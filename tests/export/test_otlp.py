@@ -1,6 +1,5 @@
 """OTLP metrics, received by the real agent and by a receiver of the test."""
 
-import logging
 import math
 import os
 import time
@@ -10,16 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsPartialSuccess,
+    ExportMetricsServiceResponse,
+)
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult
 from opentelemetry.sdk.resources import Resource
 
 from export.making import Points, commit, identity, recorded
 from realparts.otlp_receiver import OtlpSink as Receiver
-from realparts.otlp_receiver import ReceivedMetric, RotelAgent, otlp_sink, rotel
+from realparts.otlp_receiver import ReceivedMetric, RotelAgent, otlp_grpc_sink, otlp_sink, rotel
 from realparts.processes import free_port
 from rltel.core.config import OtlpConfig, RunConfig
 from rltel.export.commit import Commit
-from rltel.export.otlp import OtlpSink, metric_exporter, metrics_data
+from rltel.export.otlp import OtlpSink, metric_exporter, metrics_data, open_otlp_metrics
+from rltel.export.otlp_transport import SendError
 from rltel.export.resource import resource_of
 from rltel.reduce.trackers import Trackers
 from rltel.version import VERSION
@@ -68,8 +72,9 @@ class TestThroughRotel:
         send(sink_for(config), commit(recorded(everything), step=6), made)
         last = agent.wait_for_metric("rl.step", predicate=lambda metric: metric.value == 7)
         assert last.attributes == {"rl.axis": "train"}
-        received = [metric for metric in agent.metrics() if metric.point.time_unix_nano == made.time_ns]
-        assert len(received) == len(agent.metrics()), "every point is at its step's own time"
+        before = [metric for metric in agent.metrics() if metric.point.time_unix_nano != made.time_ns]
+        assert {metric.name.rpartition(".")[2] for metric in before} == {"numerator", "denominator"}
+        assert {metric.value for metric in before} == {0.0}, "all others are at their step's own time"
         average = agent.wait_for_metric("rl.stats.loss", predicate=of_stat("avg"))
         assert (average.kind, average.value, average.scope.name) == ("gauge", 1.75, "rltel")
         nan = agent.wait_for_metric("rl.stats.was")
@@ -116,6 +121,37 @@ class TestReceived:
         assert total.point.start_time_unix_nano == STARTED_NS
         numerator = [m for m in receiver.metrics() if m.name == "rl.stats.loss.numerator"][-1]
         assert (numerator.value, numerator.metric.sum.is_monotonic, numerator.unit) == (7.0, False, "")
+
+    def test_a_new_pair_begins_at_zero(self, receiver: Receiver) -> None:
+        """Else a backend that sees it for the first time leaves out the first step in `delta`."""
+        steps = [commit(recorded(everything), step=step, time_ns=STARTED_NS + step * 10**9) for step in (1, 2)]
+        self.received(receiver, *steps)
+        found = [(m.value, m.point.time_unix_nano) for m in receiver.metrics() if m.name == "rl.stats.loss.denominator"]
+        first, second = (step.time_ns for step in steps)
+        assert found == [(0.0, first - 10**6), (2.0, first), (4.0, second)]
+        counter = [m.value for m in receiver.metrics() if m.name == "rl.stats.episodes"]
+        assert counter == [2.0, 4.0], "counters begin where they are"
+
+    def test_a_zero_that_was_refused_is_sent_again(self, receiver: Receiver) -> None:
+        sink, points = sink_for(OtlpConfig(endpoint=receiver.endpoint)), Points()
+        receiver.status = 400
+        made = commit(recorded(everything))
+        with pytest.raises(ConnectionError):
+            sink.write(made, points.of(made))
+        receiver.status = 200
+        sink.write(made, points.of(made))
+        found = [m.value for m in receiver.metrics() if m.name == "rl.stats.loss.denominator"]
+        assert found == [0.0, 4.0]
+
+    def test_exponential_histograms_if_asked(self, receiver: Receiver) -> None:
+        config = OtlpConfig(endpoint=receiver.endpoint, exponential_histograms=True)
+        made = commit(recorded(everything))
+        sink = open_otlp_metrics(config, Resource({}), STARTED_NS, {})
+        sink.write(made, Points().of(made))
+        found = receiver.wait_for_metric("rl.stats.seq_len.distribution")
+        assert found.kind == "exponential_histogram"
+        point: Any = found.point
+        assert (point.scale, point.count, point.zero_count, point.sum) == (4, 4, 1, 1e9 + 1.5)
 
     def test_histogram_counts_add_up(self, receiver: Receiver) -> None:
         self.received(receiver, commit(recorded(everything)))
@@ -239,6 +275,27 @@ class TestEndpoint:
             agent.wait_for_metric("rl.stats.x")
 
 
+class Kept(MetricExporter):
+    """Somebody's own exporter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[Any] = []
+        self.timeouts: list[float] = []
+        self.result = MetricExportResult.SUCCESS
+
+    def export(self, metrics_data: Any, timeout_millis: float = 0, **kwargs: Any) -> MetricExportResult:
+        self.batches.append(metrics_data)
+        self.timeouts.append(timeout_millis)
+        return self.result
+
+    def force_flush(self, timeout_millis: float = 0) -> bool:
+        return True
+
+    def shutdown(self, timeout_millis: float = 0, **kwargs: Any) -> None:
+        self.batches.append("shutdown")
+
+
 class TestFailures:
     @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
     def test_a_receiver_that_is_not_there_raises_and_says_nothing_else(
@@ -246,21 +303,40 @@ class TestFailures:
     ) -> None:
         """The exporters of OpenTelemetry would log every failure and every retry; the pipeline says it once."""
         config = OtlpConfig(endpoint=f"http://127.0.0.1:{free_port()}", protocol=protocol, timeout_s=0.3)
-        sink = sink_for(config)
-        with pytest.raises(ConnectionError, match="did not take the metrics of step 7"):
+        sink = open_otlp_metrics(config, Resource({}), 0, {})
+        with pytest.raises(SendError) as raised:
             send(sink, commit({"x": 1.0}, step=7))
+        assert raised.value.retryable
         sink.close()
-        assert [record.name for record in caplog.records if record.name.startswith("opentelemetry")] == []
+        assert caplog.records == []
+        assert capfd.readouterr().err == ""
 
-    def test_what_others_export_is_still_logged(self, caplog: pytest.LogCaptureFixture) -> None:
-        sink_for(OtlpConfig(endpoint="http://127.0.0.1:1"))
-        logging.getLogger("opentelemetry.exporter.otlp.proto.http.metric_exporter").warning("of somebody else")
-        assert "of somebody else" in caplog.text
-
-    def test_a_refusal_raises(self, receiver: Receiver) -> None:
-        receiver.status = 400
-        with pytest.raises(ConnectionError, match="/v1/metrics did not take"):
+    @pytest.mark.parametrize(("status", "retryable"), [(400, False), (401, False), (429, True), (503, True)])
+    def test_a_refusal_says_whether_it_may_be_sent_again(
+        self, receiver: Receiver, status: int, retryable: bool
+    ) -> None:
+        receiver.status = status
+        with pytest.raises(SendError, match=f"/v1/metrics: HTTP {status}") as raised:
             send(sink_for(OtlpConfig(endpoint=receiver.endpoint)), commit({"x": 1.0}))
+        assert raised.value.retryable is retryable
+
+    @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+    def test_points_that_a_receiver_rejects_are_not_passed_over(self, protocol: Any) -> None:
+        """A partial success: most was taken, and the commit does not count as one that arrived."""
+        made = otlp_grpc_sink() if protocol == "grpc" else otlp_sink()
+        with made as receiver:
+            partial = ExportMetricsPartialSuccess(rejected_data_points=2, error_message="too old")
+            receiver.answer = ExportMetricsServiceResponse(partial_success=partial).SerializeToString()
+            config = OtlpConfig(endpoint=receiver.endpoint, protocol=protocol)
+            with pytest.raises(SendError, match="rejected 2 data points: too old") as raised:
+                send(sink_for(config), commit({"x": 1.0}))
+            assert not raised.value.retryable
+
+    def test_an_injected_exporter_that_fails_is_told_apart_by_the_step(self) -> None:
+        exporter = Kept()
+        exporter.result = MetricExportResult.FAILURE
+        with pytest.raises(ConnectionError, match="here did not take the metrics of step 7"):
+            send(OtlpSink(exporter, Resource({}), 0, "here", 1.0), commit({"x": 1.0}, step=7))
 
     def test_the_time_of_one_export_is_bounded(self, receiver: Receiver) -> None:
         receiver.status = 503
@@ -270,22 +346,24 @@ class TestFailures:
             send(sink, commit({"x": 1.0}))
         assert time.monotonic() - began < 10
 
+    @pytest.mark.parametrize(
+        ("environ", "wanted"),
+        [
+            ({"OTEL_EXPORTER_OTLP_METRICS_TIMEOUT": "0.25"}, 0.25),
+            ({"OTEL_EXPORTER_OTLP_TIMEOUT": "7"}, 7.0),
+            ({"OTEL_EXPORTER_OTLP_METRICS_TIMEOUT": "0.25", "OTEL_EXPORTER_OTLP_TIMEOUT": "7"}, 0.25),
+            ({"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "3"}, 5.0),
+        ],
+        ids=["metrics", "general", "both", "of the other signal"],
+    )
+    def test_the_time_out_of_the_variables_reaches_the_export(self, environ: dict[str, str], wanted: float) -> None:
+        sink = open_otlp_metrics(OtlpConfig(endpoint="http://127.0.0.1:1"), Resource({}), 0, environ)
+        kept = Kept()
+        sink._exporter = kept
+        send(sink, commit({"x": 1.0}))
+        assert kept.timeouts == [wanted * 1e3]
+
     def test_an_injected_exporter_gets_the_metrics(self) -> None:
-        class Kept(MetricExporter):
-            def __init__(self) -> None:
-                super().__init__()
-                self.batches: list[Any] = []
-
-            def export(self, metrics_data: Any, timeout_millis: float = 0, **kwargs: Any) -> MetricExportResult:
-                self.batches.append(metrics_data)
-                return MetricExportResult.SUCCESS
-
-            def force_flush(self, timeout_millis: float = 0) -> bool:
-                return True
-
-            def shutdown(self, timeout_millis: float = 0, **kwargs: Any) -> None:
-                self.batches.append("shutdown")
-
         exporter = Kept()
         send(OtlpSink(exporter, Resource({}), 0, "here", 1.0), commit({"x": 1.0}))
         assert len(exporter.batches) == 2

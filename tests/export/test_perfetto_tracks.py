@@ -65,14 +65,17 @@ class TestAgreement:
         """Over two drains: what the first one named, the second refers to. A pair is a bare slice."""
         records: list[Record] = []
         expected: list[Record] = []
+        now = 0
         for number, each in enumerate(given):
-            if isinstance(each, (Instant, CounterSample)):
-                records.append(each)
+            records += [each] if isinstance(each, (Instant, CounterSample)) else [(A, B)[number % 2], *each]
+            if isinstance(each, CounterSample):
                 expected.append(each)
+            elif isinstance(each, Instant):
+                now = max(now, each.time_ns)
+                expected.append(each._replace(time_ns=now))
             else:
-                site = (A, B)[number % 2]
-                records += [site, *each]
-                expected += [Begin(each[0], site), each[1]]
+                begin, now = max(now, each[0]), max(now, *each)
+                expected += [Begin(begin, (A, B)[number % 2]), now]
         encoding = Encoding().encode(*cut(records, [place]))
         assert as_bytes(encoding.packets) == as_bytes(OfficialEvents(SEQUENCE).encode(expected))
 
@@ -115,6 +118,30 @@ class TestSlices:
         ]
         flows = [list(each.track_event.flow_ids) for each in encoding.packets if each.track_event.flow_ids]
         assert flows == [[9]], "the arrow is drawn once"
+
+    @pytest.mark.parametrize("rich", [False, True])
+    @pytest.mark.parametrize("pieces", [[7], [3, 2, 2], [1] * 7])
+    def test_a_begin_that_was_read_before_what_is_around_it_ended(self, pieces: list[int], rich: bool) -> None:
+        """Garbage collection closes a generator between the reading of a clock and the record of it.
+
+        By times alone, the end of the generator's slice would close the one that begins here.
+        """
+        begin: list[Record] = [Begin(105, B), End(120)] if rich else [B, 105, 120]
+        records: list[Record] = [A, 100, 110, *begin, Begin(121, A), End(130)]
+        encoding, at = Encoding(), 0
+        for size in pieces:
+            encoding.encode(records[at : at + size])
+            at += size
+        encoding.encode(records[at:])
+        assert [each.what for each in drawn(encoding.packets)] == [("a", 100, 110), ("b", 110, 120), ("a", 121, 130)]
+        times = [each.timestamp for each in encoding.packets if each.HasField("track_event")]
+        assert times == sorted(times)
+
+    def test_a_begin_that_was_read_before_what_crosses_it_ended(self) -> None:
+        encoding = Encoding().encode([A, 1, B, 2], [End(10, depth=1), Begin(5, Site("c", "")), End(7), 12])
+        assert joined(drawn(encoding.packets)) == [("a", 1, 10), ("b", 2, 12), ("c", 10, 10)]
+        times = [each.timestamp for each in encoding.packets if each.HasField("track_event")]
+        assert times == sorted(times)
 
     def test_attached_contexts_are_not_drawn(self) -> None:
         records: list[Record] = [Attached(Ids(1, 2)), A, 1, 2, 3, Attached(Ids(1, 2)), End(4)]

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from export.making import Points, commit, identity, point, points_of_record, recorded
-from rltel.export.points import SECONDS_BOUNDS, VALUE_BOUNDS, HistogramValue, Point
-from rltel.record.kinds import PHASE_MS, TIMING
+from rltel.export.points import SECONDS_BOUNDS, VALUE_BOUNDS, HistogramValue, Point, Totals, points_of
+from rltel.names.otel import Namer
+from rltel.names.phases import PhaseLabel
+from rltel.record.kinds import PHASE_MS, TIMING, phase_kind
 from rltel.record.phase_sets import ALL_SETS, SAC_LEARNER, PhaseSet, phase_set
 from rltel.reduce.snapshot import Snapshot
 from rltel.reduce.trackers import Trackers
@@ -378,3 +380,106 @@ def test_every_point_says_what_it_is() -> None:
 
 def _stat(trackers: Trackers, values: list[float], reduce_type: str) -> None:
     trackers.default.stat({TestNumbersFedToAHistogram.KEY: np.array(values)}, reduce_type=reduce_type)
+
+
+class TestOverflow:
+    """More keys of one metric than it may have series: those that come late share one."""
+
+    def points(self, max_series: int, *records: Callable[[Trackers], object]) -> list[Point]:
+        namer = Namer(max_series=max_series)
+        totals = Totals(namer)
+        last: list[Point] = []
+        for record in records:
+            made = commit(recorded(record))
+            totals.add(made)
+            last = points_of(made, totals, namer)
+        return last
+
+    def late(self, points: list[Point], name: str, **attributes: str) -> Point:
+        return point(points, name, otel_metric_overflow="true", **attributes)
+
+    def test_gauges_are_averaged(self) -> None:
+        numbers = {f"reward/{term}": value for term, value in zip("abcd", (1.0, 2.0, 4.0, 9.0), strict=True)}
+        points = self.points(2, lambda trackers: trackers.default.gauge(numbers))
+        own = [each.value for each in points if each.name == "rl.reward.term" and "rl.reward.term" in each.attributes]
+        assert (own, self.late(points, "rl.reward.term").value) == ([1.0, 2.0], 6.5)
+
+    def test_averages_are_weighted_by_their_counts(self) -> None:
+        def record(trackers: Trackers) -> None:
+            for term, value, weight in (("a", 1.0, 1), ("b", 2.0, 1), ("c", 5.0, 3)):
+                trackers.default.scalar({f"reward/{term}": value}, weight=weight)
+
+        points = self.points(1, record, record)
+        assert self.late(points, "rl.reward.term").value == 17.0 / 4
+        pair = [self.late(points, f"rl.reward.term.{part}").value for part in ("numerator", "denominator")]
+        assert pair == [34.0, 8.0]
+
+    def test_extremes_are_of_all(self) -> None:
+        def record(trackers: Trackers) -> None:
+            for term, value in (("a", 1.0), ("b", 2.0), ("c", 5.0)):
+                trackers.default.stat({f"reward/{term}": np.array([value, -value])})
+
+        points = self.points(3, record)
+        assert self.late(points, "rl.reward.term", rl_stat="max").value == 5.0
+        assert self.late(points, "rl.reward.term", rl_stat="min").value == -5.0
+
+    def test_sums_go_on_whoever_is_in_the_commit(self) -> None:
+        """What is cumulative must not fall because one of those that share it has nothing to say."""
+
+        def both(trackers: Trackers) -> None:
+            with trackers.default.record_timing("a"), trackers.default.record_timing("b"):
+                pass
+            with trackers.default.record_timing("c"):
+                pass
+
+        def one(trackers: Trackers) -> None:
+            with trackers.default.record_timing("c"):
+                pass
+
+        points = self.points(1, both, one)
+        assert histogram(self.late(points, "rl.timing.duration")).count == 3
+
+    def test_a_part_of_an_iteration_too(self) -> None:
+        def record(trackers: Trackers) -> None:
+            for phase in ("a", "b", "c"):
+                label = PhaseLabel("learner", phase, "exclusive", "train")
+                trackers.default.timing_appender(f"timeperf/{phase}", phase_kind(TIMING, label))(10**9)
+
+        points = self.points(1, record, record)
+        for name in ("rl.phase.duration", "rl.train.duration"):
+            value = histogram(self.late(points, name))
+            assert (value.count, value.total) == (4, 4.0)
+
+    def test_what_was_not_finite_is_counted_for_its_own_key_while_there_is_room(self) -> None:
+        numbers = {"reward/a": 1.0, "reward/b": math.nan, "reward/c": math.inf, "reward/d": math.nan}
+        points = self.points(2, lambda trackers: trackers.default.gauge(numbers))
+        found = {each.attributes.get("rl.key"): each.value for each in points if each.name == "rl.stats.nonfinite"}
+        assert found == {"reward/a": 0.0, "reward/b": 1.0, None: 2.0}
+
+    def test_no_series_comes_twice(self) -> None:
+        def record(trackers: Trackers) -> None:
+            trackers.default.gauge({f"reward/g{i}": 1.0 for i in range(4)})
+            trackers.default.scalar({f"reward/s{i}": 1.0 for i in range(4)})
+            trackers.default.count({f"reward/c{i}": 1.0 for i in range(4)})
+
+        points = self.points(2, record, record)
+        series = [(each.name, each.kind, tuple(sorted(each.attributes.items()))) for each in points]
+        assert len(series) == len(set(series))
+
+
+def test_what_nobody_looks_at_costs_nothing() -> None:
+    """Buckets are shown with bounds when somebody asks: between two scrapes there may be hundreds of commits."""
+    points = points_of_record(lambda trackers: trackers.default.distribution(x=np.array([1.0, 3.0])))
+    value = histogram(point(points, "rl.stats.x.distribution"))
+    assert "counts" not in vars(value)
+    assert value.counts[-1] == 2
+    assert "counts" in vars(value)
+
+
+def test_a_histogram_does_not_change_when_more_is_recorded() -> None:
+    points = Points()
+    record = recorded(lambda trackers: trackers.default.distribution(x=np.array([1.0])))
+    first = points.of(commit(record))
+    points.of(commit(record))
+    value = histogram(point(first, "rl.stats.x.distribution"))
+    assert (value.count, value.total) == (1.0, 1.0)

@@ -1,15 +1,24 @@
 """The scrape table, read by the library's parsers and by promtool."""
 
 import math
+import re
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
-from export.making import commit, identity, recorded
+from export.making import Points, commit, identity, recorded
 from export.scraping import everything, exposed, samples, value
 from realparts.prometheus import promtool_check_metrics
+from rltel.export import exposition
+from rltel.export.commit import Commit
+from rltel.export.exposition import expose
+from rltel.export.prometheus_collector import RunCollector
+from rltel.export.prometheus_table import PrometheusSink
+from rltel.names.catalogue import Entry, catalogue
 from rltel.reduce.trackers import Trackers
 
 
@@ -44,14 +53,6 @@ class TestExposition:
         assert len(found) == len(set(found))
         types = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
         assert len(types) == len(set(types))
-
-    def test_openmetrics_reads_back_too(self) -> None:
-        """What a newer Prometheus asks for."""
-        text = generate_openmetrics(registry_after(commit(recorded(everything)))).decode()
-        # OpenMetrics has no histogram below 0; ours stand on Prometheus's format, which has.
-        positive = "\n".join(line for line in text.splitlines() if "seq_len_distribution" not in line) + "\n"
-        found = {sample.name for family in parse_openmetrics(positive) for sample in family.samples}
-        assert {"rl_stats_episodes_total", "rl_timing_duration_seconds_bucket", "target_info"} <= found
 
     def test_who_is_scraped(self) -> None:
         (info,) = [sample for sample in samples(exposed(commit())) if sample.name == "target_info"]
@@ -138,3 +139,143 @@ class TestExposition:
         gauges = [sample for sample in samples(text) if sample.labels.get("rl_stat") == "last"]
         shown, given = [sample.value for sample in gauges], [number + 0.0 for number in numbers.values()]  # no -0.0
         assert sorted(map(str, shown)) == sorted(map(str, given))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Scraped:
+    """A table that commits come to, one every ten seconds."""
+
+    def __init__(self, expire_s: float = 300.0) -> None:
+        self.clock = Clock()
+        self.sink = PrometheusSink(expire_s=expire_s, now=self.clock)
+        self.points = Points()
+        self.step = 0
+
+    def commit(self, *keys: str, axis: str = "train", times: int = 1, every_s: float = 10.0) -> None:
+        for _ in range(times):
+            self.step += 1
+            self.clock.now += every_s
+            self.take(commit(dict.fromkeys(keys, float(self.step)), step=self.step, axis=axis))
+
+    def take(self, made: Commit) -> None:
+        self.sink.write(made, self.points.of(made))
+
+    def names(self) -> set[str]:
+        return {sample.name for family in self.sink.families() for sample in family.samples}
+
+
+class TestExpiry:
+    """What a worker that has finished reported last does not stand there for ever."""
+
+    def test_a_gauge_that_nothing_updates_goes(self) -> None:
+        scraped = Scraped()
+        scraped.commit("a", "worker/7", times=3)
+        scraped.commit("a", times=30)
+        assert {"rl_stats_a", "rl_stats_worker_7"} <= scraped.names()
+        scraped.commit("a", times=30)
+        assert "rl_stats_worker_7" not in scraped.names()
+        assert {"rl_stats_a", "rl_step"} <= scraped.names()
+        assert scraped.sink.expired == 1
+
+    def test_and_comes_back_with_its_next_value(self) -> None:
+        scraped = Scraped()
+        scraped.commit("worker/7")
+        scraped.commit(times=60)
+        scraped.commit("worker/7")
+        assert "rl_stats_worker_7" in scraped.names()
+
+    def test_counters_sums_and_histograms_stay_while_their_process_lives(self) -> None:
+        def record(trackers: Trackers) -> None:
+            trackers.default.count(episodes=2)
+            trackers.default.scalar(reward=1.0)
+            trackers.default.distribution(seq_len=np.array([1.0]))
+
+        scraped = Scraped()
+        scraped.take(commit(recorded(record)))
+        scraped.commit("a", times=1000)
+        assert scraped.names() - {"rl_stats_a", "rl_step"} == {
+            "rl_stats_episodes_total",
+            "rl_stats_nonfinite_total",
+            "rl_stats_reward_numerator",
+            "rl_stats_reward_denominator",
+            *(f"rl_stats_seq_len_distribution_{part}" for part in ("bucket", "count", "sum")),
+        }
+
+    def test_an_axis_that_rests_loses_nothing(self) -> None:
+        """Evaluations have an axis of their own."""
+        scraped = Scraped()
+        scraped.commit("eval/reward", axis="eval")
+        scraped.commit("a", times=1000)
+        assert "rl_stats_eval_reward" in scraped.names()
+
+    def test_a_trainer_that_rests_loses_nothing(self) -> None:
+        scraped = Scraped()
+        scraped.commit("a", "worker/7")
+        scraped.commit("a", every_s=3600.0)
+        assert "rl_stats_worker_7" in scraped.names(), "one commit later it may come again"
+
+    def test_what_comes_seldom_and_again_stays(self) -> None:
+        """Every 50 commits, that is 500 seconds, after it came twice."""
+        scraped = Scraped()
+        for _ in range(2):
+            scraped.commit("a", "eval/reward")
+            scraped.commit("a", times=49)
+        scraped.commit("a", "eval/reward")
+        scraped.commit("a", times=100)
+        assert "rl_stats_eval_reward" in scraped.names()
+        scraped.commit("a", times=100)
+        assert "rl_stats_eval_reward" not in scraped.names()
+
+    def test_memory_is_flat_over_workers_that_come_and_go(self) -> None:
+        scraped = Scraped()
+        for number in range(300):
+            scraped.commit("a", f"worker_{number}/speed", times=2)
+        gauges = [name for name in scraped.names() if name.endswith("_speed")]
+        assert len(gauges) < 50
+
+
+def test_a_counter_never_goes_back_within_its_process() -> None:
+    """Whatever order axes, gaps and drops come in."""
+    scraped = Scraped()
+    seen = []
+    for amount in (3, 0, 2, 5):
+        scraped.take(commit(recorded(lambda trackers, amount=amount: trackers.default.count(n=amount))))
+        scraped.commit("a", axis="other")
+        seen.append(next(s.value for f in scraped.sink.families() for s in f.samples if s.name == "rl_stats_n_total"))
+    assert seen == [3.0, 3.0, 5.0, 10.0]
+
+
+@pytest.mark.parametrize("entry", catalogue().entries, ids=lambda entry: entry.key)
+def test_promtool_finds_nothing_to_say_of_any_name_of_the_catalogue(entry: Entry) -> None:
+    key = re.sub(r"\{\w+\}", "x", entry.key)
+    text = exposed(commit({key: 1.0}), commit(recorded(lambda trackers: trackers.default.scalar({key: 2.0}))))
+    assert promtool_check_metrics(text) == (0, "")
+
+
+def test_20_000_series_cost_as_much_each_as_2_000() -> None:
+    """Counted, not timed: how often a label set is put into words does not depend on how many there are."""
+    texts = exposition._text_of
+    calls = []
+
+    def counted(labels: Mapping[str, str]) -> str:
+        calls.append(1)
+        return texts(labels)
+
+    for size in (200, 2000):
+        sink = PrometheusSink()
+        made = commit({f"a/k{i}": float(i) for i in range(size)})
+        sink.write(made, Points().of(made))
+        registry = CollectorRegistry()
+        registry.register(RunCollector(sink, list, identity()))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(exposition, "_text_of", counted)
+            expose(registry, "")
+        assert len(calls) < 20, "only our own health, whatever the number of series"
+        calls.clear()

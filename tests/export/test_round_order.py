@@ -34,6 +34,17 @@ def test_what_is_attached_comes_with_what_it_is_for() -> None:
     assert [record for _, record in order.in_order()] == [Begin(4, B), attached, Begin(5, A), End(6), End(7), attached]
 
 
+def test_a_round_may_come_in_pieces() -> None:
+    whole, pieces, here = RoundOrder(), RoundOrder(), lane()
+    records: list[Record] = [A, 5, Attached(Ids(1, 2)), B, 4, 7, 8, 9]
+    whole.take(here, records)
+    expected = whole.in_order()
+    for place in range(len(records)):
+        pieces.take(here, records[:place])
+        pieces.take(here, records[place:])
+        assert pieces.in_order() == expected
+
+
 def test_slices_on_tracks_of_their_own_come_in_time_whatever_their_order() -> None:
     order, shared, here = RoundOrder(), lane("shared"), lane()
     records: list[Record] = [FreeBegin(1, Begin(9, A)), Placed("t", Begin(3, B), 4), Placed("t", Begin("x", B), 4)]  # type: ignore[arg-type]  # as a program may

@@ -34,8 +34,8 @@ from rltel.core.config import (
 )
 from rltel.core.errors import ConfigError, RecordError, RltelError
 from rltel.export.jsonl import read_jsonl
+from rltel.process import Process
 from rltel.record.recorder import Recorder
-from rltel.telemetry import Process
 from rltel.traces.reader import read_packets
 
 EVERYTHING_LOCAL: dict[str, Any] = {

@@ -1,16 +1,18 @@
 """What was recorded comes to everyone who wants it, once, whatever the others do."""
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from rltel.export import timeline
 from rltel.export.sink import Destination
 from rltel.export.timeline import TimelineDrain
 from rltel.record.lane import Lane
 from rltel.record.recorder import Recorder
-from rltel.record.records import Record
+from rltel.record.records import Record, Site
 
 
 class Listener:
@@ -151,6 +153,43 @@ class TestClose:
         go_on.set()
         hanging.join(30)
         assert not hanging.is_alive()
+
+    @pytest.mark.parametrize("in_time", [False, True])
+    def test_what_a_drain_has_no_time_for_is_counted(self, monkeypatch: pytest.MonkeyPatch, in_time: bool) -> None:
+        """A backlog that takes longer than the shutdown may: what is not written must not vanish without a word."""
+        monkeypatch.setattr(timeline, "_PIECE", 10)
+        monkeypatch.setattr(timeline, "_LAST_WAIT_S", 30 if in_time else 0)
+        entered, go_on = threading.Event(), threading.Event()
+
+        class Slow(Listener):
+            def take(self, lane: Lane, records: list[Record]) -> None:
+                super().take(lane, records)
+                entered.set()
+                go_on.wait(30)
+
+        listener = Slow()
+        draining = Draining(listener)
+        for _ in range(100):
+            with draining.recorder.slice("s"):
+                pass
+        slow = threading.Thread(target=draining.timeline.drain, daemon=True)
+        slow.start()
+        assert entered.wait(30)
+        draining.recorder.instant("recorded meanwhile")
+        closing = threading.Thread(target=draining.timeline.close)
+        closing.start()
+        if not in_time:
+            closing.join(30)
+        while not draining.timeline._is_late:
+            time.sleep(0.001)
+        go_on.set()
+        closing.join(30)
+        slow.join(30)
+        draining.timeline.close()
+        handed_on = sum(isinstance(record, Site) for record in listener.records)
+        assert 0 < handed_on < 100
+        assert draining.accounts[0].dropped_totals == {"shutdown": 100 - handed_on + 1}
+        assert "close" not in listener.told, "slices whose ends were dropped have no known end"
 
 
 def test_threads_that_record_while_it_drains_lose_nothing() -> None:

@@ -138,10 +138,10 @@ class TestRetry:
         sink = TrackingSink(client, now=lambda: now[0])
         with pytest.raises(NotOpenError, match="cannot open its run: the service said no") as first:
             sink.open()
-        now[0] = 10.0
+        now[0] = 2.0
         with pytest.raises(NotOpenError, match="its run is not open: the service said no") as second:
             sink.write(commit(step=1), [])
-        assert (first.value.retry_after_s, second.value.retry_after_s) == (30.0, 20.0)
+        assert (first.value.retry_after_s, second.value.retry_after_s) == (5.0, 3.0)
         assert client.calls == ["open"]
         broken[0], now[0] = False, 31.0
         sink.write(commit(step=2), [])
@@ -151,12 +151,12 @@ class TestRetry:
         now = [0.0]
         sink = TrackingSink(Scripted(open=fail), now=lambda: now[0])
         waits = []
-        for _ in range(7):
+        for _ in range(9):
             with pytest.raises(NotOpenError) as error:
                 sink.open()
             waits.append(error.value.retry_after_s)
             now[0] += waits[-1]
-        assert waits == [30, 60, 120, 240, 480, 600, 600]
+        assert waits == [5, 10, 20, 40, 80, 160, 320, 600, 600]
 
     def test_what_comes_meanwhile_waits_and_arrives(self) -> None:
         now = [0.0]

@@ -5,6 +5,8 @@ import math
 import re
 import sys
 import time
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +24,19 @@ from rltel.reduce.trackers import Trackers
 
 __all__ = ["offline"]  # a fixture
 TESTS = str(Path(__file__).parent.parent)
-KEY = "k3y-" + "0" * 36
+KEY = "k3y" + "0" * 37
 MP4 = b"\x00\x00\x00\x18ftypmp42"
 
 pytestmark = pytest.mark.usefixtures("offline")
 
 
+_numbers = count()
+
+
 def client(run_dir: Path, config: WandbConfig | None = None, **run: Any) -> WandbClient:
-    return WandbClient(config or WandbConfig(mode="offline"), labels(run_dir, **run))
+    """Of a run with an id of its own: W&B's process needs a moment to let go of an id."""
+    made = replace(labels(run_dir, **run), run_id=f"run-{next(_numbers)}")
+    return WandbClient(config or WandbConfig(mode="offline"), made)
 
 
 def written(run_dir: Path, *things: Any, config: WandbConfig | None = None, **run: Any) -> OfflineRun:
@@ -136,7 +143,9 @@ class TestRun:
         assert found.config["seed"] == 1
 
     def test_the_id_is_the_run_s_so_that_a_restart_goes_on_in_it(self, tmp_path: Path) -> None:
-        run = written(tmp_path).run
+        made = WandbClient(WandbConfig(mode="offline"), labels(tmp_path))
+        drive(made)
+        run = read_offline(tmp_path).run
         assert (run.run_id, run.resume) == ("run-1_train", True)
 
     def test_a_suffix_timestamp_is_the_time_as_in_areal(self, tmp_path: Path) -> None:
@@ -151,7 +160,8 @@ class TestRun:
 
     def test_says_where_it_is_online_without_secrets(self, tmp_path: Path) -> None:
         config = WandbConfig(mode="online", project="p", base_url="https://me:secret@wandb.example")
-        assert client(tmp_path, config).describe() == "online p/run-1_train at https://wandb.example"
+        made = WandbClient(config, labels(tmp_path))
+        assert made.describe() == "online p/run-1_train at https://wandb.example"
 
     def test_collects_neither_host_nor_program_unless_told(self, tmp_path: Path) -> None:
         code = (
@@ -217,6 +227,35 @@ class TestProgram:
         assert ran.stdout.splitlines() == ["[]", "ProxyTracerProvider _ProxyMeterProvider"], ran.stderr
 
 
+class TestAway:
+    PROGRAM = (
+        f"import sys; sys.path.insert(0, {TESTS!r})\n"
+        "import json, logging, socket, time\n"
+        "from pathlib import Path\n"
+        "from export.test_wandb import KEY, WandbConfig, client, commit\n"
+        "from realparts.tracking import worker_of\n"
+        "from rltel.export.tracking_hooks import at_end\n"
+        "logging.basicConfig(level=logging.DEBUG)\n"
+        "server = socket.socket(); server.bind(('127.0.0.1', 0)); port = server.getsockname()[1]\n"
+        "server.listen(50) if sys.argv[2] == 'silent' else server.close()\n"
+        "config = WandbConfig(mode='online', project='p', api_key=KEY, base_url=f'http://127.0.0.1:{port}')\n"
+        "worker = worker_of(client(Path(sys.argv[1]), config))\n"
+        "def end():\n"
+        "    worker.close(time.monotonic() + 2)\n"
+        "    print(json.dumps([worker.destination.exported_total, sum(worker.destination.dropped_totals.values())]))\n"
+        "at_end(end)\n"
+        "for step in range(5):\n    worker.put(commit({'x': 1.0}, step=step), [])\n"
+        "print('trained')\n"
+    )
+
+    @pytest.mark.parametrize("kind", ["dead", "silent"])
+    def test_the_program_ends_and_what_was_lost_is_counted(self, tmp_path: Path, kind: str) -> None:
+        ran = run_python(self.PROGRAM, tmp_path / "run", kind, HOME=str(tmp_path / "home"))
+        assert (ran.returncode, ran.stdout.splitlines()) == (0, ["trained", "[0, 5]"]), ran.stderr
+        assert KEY not in ran.stderr
+        assert KEY.encode() not in everything(tmp_path)
+
+
 class TestSecrets:
     def test_the_key_is_in_no_file_and_no_log(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level("DEBUG")
@@ -224,7 +263,7 @@ class TestSecrets:
         settings = TelemetryConfig(run=RunConfig(config={"wandb_api_key": KEY}), wandb=config)
         run_dir = tmp_path / "run"
         run_dir.mkdir()
-        made = WandbClient(config, labels_of(settings, identity(run_dir), {}))
+        made = WandbClient(config, labels_of(settings, identity(run_dir, run_id="secret-run"), {}))
         drive(made, commit({"x": 1.0}))
         assert read_offline(run_dir).config["command"] == "train --key [redacted]"
         assert KEY.encode() not in everything(tmp_path)  # the home of this test, too

@@ -17,9 +17,9 @@ from realparts.areal_logger import ArealLogger, areal_logger
 from rltel.core.errors import ConfigError, RecordError
 from rltel.export.jsonl import read_jsonl
 from rltel.integrations.areal import StatsLogger
+from rltel.process import Process
 from rltel.record.recorder import Recorder
 from rltel.reduce.trackers import Trackers
-from rltel.telemetry import Process
 
 SPEC = SimpleNamespace(total_train_epochs=2, steps_per_epoch=3, total_train_steps=6)
 PLACES = ("RANK", "WORLD_SIZE", "RLTEL_RANK", "RLTEL_WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS")

@@ -208,3 +208,60 @@ class TestPhases:
         assert found.also is not None
         assert (found.also.name, found.also.scale) == ("rl.reward.duration", 0.001)
         assert found.also.attributes == {"rl.role": "collector", "rl.tracker": "rollout"}
+
+
+class TestLimit:
+    """open-telemetry/opentelemetry-python#2700: the SDK folds what is past 2,000 label sets, and says little."""
+
+    def expert(self, layer: int, expert: int) -> str:
+        return f"moe_balance/layer_{layer}/expert_{expert}/tokens"
+
+    def test_48_layers_of_128_experts_are_named_or_share_one_series_loudly(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        namer = Namer(max_series=2000)
+        found = [namer.name(self.expert(layer, expert)) for layer in range(48) for expert in range(128)]
+        assert len({tuple(each.attributes.items()) for each in found}) == 2001
+        assert [each.overflow for each in found] == [False] * 2000 + [True] * (48 * 128 - 2000)
+        assert found[-1].attributes == {"otel.metric.overflow": "true"}
+        assert namer.overflowed == {"rl_moe_expert_tokens": 48 * 128 - 2000}
+        (said,) = caplog.records
+        assert "rl_moe_expert_tokens has 2000 label sets" in said.message
+        assert "names.max_series_per_metric" in said.message
+
+    def test_with_a_higher_limit_all_are_named(self) -> None:
+        namer = Namer(max_series=48 * 128)
+        found = [namer.name(self.expert(layer, expert)) for layer in range(48) for expert in range(128)]
+        assert not any(each.overflow for each in found)
+
+    def test_who_has_a_name_keeps_it(self) -> None:
+        namer = Namer(max_series=1)
+        first = namer.name("reward/a")
+        assert namer.name("reward/b").overflow
+        assert namer.name("reward/a") is first
+        assert not first.overflow
+
+    def test_each_metric_has_its_own(self) -> None:
+        namer = Namer(max_series=1)
+        assert not any(namer.name(key).overflow for key in ("reward/a", "Loss/actor", "timeperf/x", "mine"))
+
+    def test_a_key_of_several_statistics_takes_as_many(self) -> None:
+        namer = Namer(max_series=5)
+        assert not namer.name("reward/a", series=3).overflow
+        assert namer.name("reward/b", series=3).overflow
+        assert not namer.name("reward/c", series=2).overflow
+
+    def test_the_count_of_what_was_not_finite_has_one_too(self) -> None:
+        namer = Namer(max_series=2)
+        found = [namer.nonfinite(key).attributes for key in "abc"]
+        assert found == [{"rl.key": "a"}, {"rl.key": "b"}, {"otel.metric.overflow": "true"}]
+        assert namer.nonfinite("a").attributes == {"rl.key": "a"}
+
+    def test_a_second_name_may_have_room_where_the_first_has_not(self) -> None:
+        namer = Namer(max_series=1)
+        first, second = (
+            namer.name(key, phase=PhaseLabel("learner", key, "exclusive", part))
+            for key, part in (("a", "train"), ("b", "sync"))
+        )
+        assert (first.overflow, first.also and first.also.overflow) == (False, False)
+        assert (second.overflow, second.also and second.also.overflow) == (True, False)

@@ -146,17 +146,43 @@ def prometheus(
         )
     )
     log = tmp_path / "prometheus.log"
+    data = _data(tmp_path)
 
     def command(ports: Sequence[int]) -> list[str]:
         return [
             str(program),
             f"--config.file={config}",
-            f"--storage.tsdb.path={tmp_path / 'prometheus-data'}",
+            f"--storage.tsdb.path={data}",
             f"--web.listen-address={HOST}:{ports[0]}",
         ]
 
     with server(command, ports=1, ready=lambda ports: _is_ready(_url(ports[0])), log=log) as ports:
         yield Prometheus(_url(ports[0]), log)
+
+
+def backfill(tmp_path: Path, openmetrics: str) -> None:
+    """Puts samples of any time into the data that a server with the same ``tmp_path`` will have.
+
+    Args:
+        tmp_path: Of the server, which does not run yet.
+        openmetrics: An exposition whose samples have timestamps in seconds, those of a series in ascending order.
+
+    Raises:
+        PrometheusError: promtool refused it; the message is its own.
+    """
+    source = tmp_path / "backfill.om"
+    source.write_text(openmetrics)
+    program = requirements.need_promtool()
+    done = subprocess.run(
+        [program, "tsdb", "create-blocks-from", "openmetrics", source, _data(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise PrometheusError(done.stdout)
 
 
 def promtool_check_metrics(text: str) -> tuple[int, str]:
@@ -175,6 +201,10 @@ def promtool_check_metrics(text: str) -> tuple[int, str]:
         check=False,
     )
     return done.returncode, done.stdout
+
+
+def _data(tmp_path: Path) -> Path:
+    return tmp_path / "prometheus-data"
 
 
 def _matrix(result: Any) -> Matrix:

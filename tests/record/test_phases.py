@@ -14,7 +14,7 @@ from opentelemetry import context, trace
 from tests.realparts.lane_reading import Reading, read
 
 from rltel.core.context import current, span_context, with_span
-from rltel.core.errors import PhaseError
+from rltel.core.errors import PhaseError, RecordError
 from rltel.record.kinds import PHASE_MS, PHASE_S
 from rltel.record.phase_sets import SAC_LEARNER, Phase, PhaseSet, phase_set
 from rltel.record.phases import PhaseClock
@@ -54,6 +54,22 @@ class TestClock:
         assert taken() == pytest.approx(
             {"Perf/iteration_time": 1.0, "Perf/learner_collector_wait_ms": 250.0, "Perf/learning_time": 0.5}
         )
+
+    @pytest.mark.parametrize("step", ["1", 1.5, object()])
+    def test_a_step_that_is_no_number_is_refused_and_the_clock_goes_on(self, learner: PhaseClock, step: Any) -> None:
+        with pytest.raises(PhaseError, match="iteration: step: expected a whole number"):
+            learner.iteration(step=step)
+        with learner.iteration(step=1):
+            pass
+
+    def test_a_phase_with_a_flow_that_is_none_is_not_open_afterwards(
+        self, learner: PhaseClock, taken: Taken, clock: Any
+    ) -> None:
+        with learner.iteration():
+            with pytest.raises(RecordError, match="flow"):
+                learner.phase("learning", flow="no id")  # type: ignore[arg-type]  # as a program may
+            with pytest.raises(PhaseError, match="is not open"), learner.device_wait("inference", inside="learning"):
+                pass
 
     def test_a_phase_that_is_entered_again_adds_up(self, learner: PhaseClock, taken: Taken, clock: Any) -> None:
         with learner.iteration():

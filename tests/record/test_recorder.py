@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.realparts.lane_reading import LaneReader, read
 
+from rltel.core.errors import RecordError
 from rltel.record.recorder import Recorder
 from rltel.record.records import CounterSample, Ids, Instant
 
@@ -61,6 +62,13 @@ class TestOnAndOff:
 
 
 class TestOtherRecords:
+    @pytest.mark.parametrize("value", [None, "three", [1], 10**400])
+    def test_counters_that_are_no_numbers_are_refused(self, recorder: Recorder, value: Any) -> None:
+        recorder.start()
+        with pytest.raises(RecordError, match="counter.'queue'.: expected a number"):
+            recorder.counter("queue", value)
+        assert read(recorder).counters == []
+
     def test_instants_and_counters(self, recorder: Recorder) -> None:
         recorder.start()
         recorder.instant("i", "cat", flow=[1, 2], attributes={"k": "v"})

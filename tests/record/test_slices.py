@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.realparts.lane_reading import LaneReader, read
 
@@ -136,6 +137,21 @@ class TestRich:
             fails()
         assert on.here().take()[1:] == [End(1_000_000_000, {"k": 1}, "KeyError")]
 
+    @pytest.mark.parametrize("flow", [1.5, "12", b"12", object()])
+    def test_flows_that_are_no_ids_are_refused(self, on: Recorder, flow: Any) -> None:
+        with pytest.raises(RecordError, match="flow: expected an id"):
+            on.slice("s", flow=flow)
+
+    def test_flows_may_be_numbers_of_numpy(self) -> None:
+        assert as_flows(np.int64(7)) == (7,)  # type: ignore[arg-type]  # an index all the same
+
+    @pytest.mark.parametrize("attributes", [5, [1, 2], "ab"])
+    def test_attributes_that_are_no_mapping_are_refused(self, on: Recorder, attributes: Any) -> None:
+        for call in (on.slice, on.instant, on.begin):
+            with pytest.raises(RecordError, match="attributes: expected a mapping"):
+                call("s", attributes=attributes)
+        assert read(on).slices == []
+
     def test_flows_are_ids_or_none(self) -> None:
         assert as_flows(None) is None
         assert as_flows(5) == (5,)
@@ -165,6 +181,23 @@ class TestDecorators:
         drawn = read(on).one("f")
         assert (drawn.end_ns or 0) - drawn.begin_ns == 1_000_000_000
         assert drawn.attributes == {"k": 1}
+
+    def test_of_generators_take_until_these_are_done(self, on: Recorder, clock: Any) -> None:
+        @on.slice("batches")
+        def batches() -> Iterator[int]:
+            yield 1
+            clock.tick(2.0)
+            yield 2
+
+        assert list(batches()) == [1, 2]
+        assert [(drawn.name, drawn.end_ns - drawn.begin_ns) for drawn in read(on).slices] == [("batches", 2 * 10**9)]
+
+    def test_of_asynchronous_generators_are_refused(self, on: Recorder) -> None:
+        async def stream() -> Any:
+            yield 1
+
+        with pytest.raises(RecordError, match="asynchronous generator"):
+            on.slice("stream")(stream)
 
     def test_an_exception_goes_through(self, on: Recorder) -> None:
         @on.slice("f")

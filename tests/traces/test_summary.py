@@ -4,11 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 
 from realparts.trace_making import TraceMaking
 from rltel.core.errors import TraceError
 from rltel.traces.merge import merge
 from rltel.traces.summary import Loop, Row, Summary, summarize
+from rltel.traces.validate import validate
 
 NOW = 1_795_987_020_000_000_000
 MS = 1_000_000
@@ -184,3 +186,24 @@ def test_a_phase_that_never_ended_has_no_times(tmp_path: Path) -> None:
 def test_a_folder_without_traces_is_named(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=f"{tmp_path}: no trace files"):
         summarize(tmp_path)
+
+
+def test_names_that_are_no_utf_8_are_names_all_the_same(tmp_path: Path) -> None:
+    """Other producers write what they have; the official classes hand it out as bytes."""
+    made = learner()
+    made.packets[1].track_descriptor.process.process_labels.append("label")
+    made.event(202 * MS, TrackEvent(type=TrackEvent.TYPE_SLICE_BEGIN, name="in full", categories=["given"]))
+    made.end(203 * MS)
+    data = made.data(blocks=0)
+    for name in (b"learner 0", b"MainThread", b"checkpoint", b"exclusive", b"in full", b"given", b"label", b"host h"):
+        assert name in data
+        data = data.replace(name, b"\xff" + name[1:])
+    path = tmp_path / "t.pftrace"
+    path.write_bytes(data)
+    rows = summarize(path).rows
+    assert {row.process for row in rows} == {"\ufffdearner 0"}
+    assert {"\ufffdheckpoint", "\ufffdn full"} < {row.name for row in rows}
+    assert {"\ufffdxclusive", "\ufffdiven"} < {row.category for row in rows}
+    assert validate(path) == []
+    merge(path, tmp_path / "merged.pftrace")
+    assert [row.name for row in summarize(tmp_path / "merged.pftrace").rows] == [row.name for row in rows]

@@ -4,6 +4,7 @@ Only for our own families (`Family`). Those of others on the same registry may h
 (exemplars, native histograms), and go through it. Tests compare both, byte for byte.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
-from rltel.export.openmetrics import openmetrics
+from rltel.export.openmetrics import Written, allowed, claimed, head
 
 _written: Callable[[float], str] = floatToGoString
 _END = b"# EOF\n"
@@ -23,6 +24,27 @@ _TEXT_SUFFIXES = {"info": "_info", "counter": "_total"}
 
 class Family(Metric):
     """A family whose samples hold nothing but labels, a value and perhaps a time."""
+
+    def join(self, kind: str) -> None:
+        """Another series comes in. Of two types, the family is of neither."""
+        wanted = _kind(kind)
+        if self.type not in (wanted, "unknown"):
+            self.name, self.type = _exposed(self), "unknown"
+
+
+def family_named(exposed: str, kind: str, about: str) -> Family:
+    """An empty family of the name that its series have. (The library appends a counter's ``_total`` itself.)"""
+    wanted = _kind(kind)
+    return Family(exposed.removesuffix("_total") if wanted == "counter" else exposed, about, wanted)
+
+
+def _kind(kind: str) -> str:
+    """A sum that may fall is no Prometheus counter."""
+    return "gauge" if kind == "sum" else kind
+
+
+def _exposed(family: Metric) -> str:
+    return f"{family.name}_total" if family.type == "counter" else family.name
 
 
 class Labels(dict[str, str]):
@@ -58,26 +80,60 @@ class _Others:
 
 
 def expose(registry: CollectorRegistry, accept: str) -> Exposition:
-    """Everything on a registry, in the format that an ``Accept`` header asks for."""
+    """Everything on a registry, in the format that an ``Accept`` header asks for.
+
+    Families are put into words one by one as they come: thousands of them at once would be so many objects that the
+    interpreter collects its garbage, on a trainer's large heap, for every scrape.
+    """
     encode, content_type = choose_encoder(accept)
-    strict = content_type.startswith("application/openmetrics-text")
-    families = openmetrics(registry.collect()) if strict else list(registry.collect())
-    others = _Others([family for family in families if not isinstance(family, Family)])
-    body = encode(others)
-    ours = [line for family in families if isinstance(family, Family) for line in _lines(family, strict)]
-    return Exposition(content_type, body.removesuffix(_END) + "".join(ours).encode() + (_END if strict else b""))
+    write = _openmetrics if content_type.startswith("application/openmetrics-text") else _text
+    return Exposition(content_type, write(registry, lambda others: encode(_Others(others))))
 
 
-def _lines(family: Family, strict: bool) -> Iterable[str]:
-    if strict:
-        name, kind, about = family.name, family.type, _escaped(family.documentation)
+def _text(registry: CollectorRegistry, encode: Callable[[list[Metric]], bytes]) -> bytes:
+    ours: list[str] = []
+    others: list[Metric] = []
+    for family in registry.collect():
+        if isinstance(family, Family):
+            kind = _TEXT_TYPES.get(family.type, family.type)
+            about = family.documentation.replace("\\", r"\\").replace("\n", r"\n")
+            ours.append(head(family.name + _TEXT_SUFFIXES.get(family.type, ""), kind, about))
+            ours.extend([_line(sample, strict=False) for sample in family.samples])
+        else:
+            others.append(family)
+    return encode(others) + "".join(ours).encode()
+
+
+def _openmetrics(registry: CollectorRegistry, encode: Callable[[list[Metric]], bytes]) -> bytes:
+    ours: list[Written] = []
+    others: list[Metric] = []
+    claims: Counter[str] = Counter()
+    for family in registry.collect():
+        if isinstance(family, Family):
+            ours.append(_written_out(family))
+            claims.update(ours[-1].claimed())
+        else:
+            others.append(family)
+            claims.update(claimed(family.name, family.type, {sample.name for sample in family.samples}))
+    clear = [family for family in others if not _clashes(family, claims)]
+    ours.extend(_written_out(family) for family in others if _clashes(family, claims))
+    return encode(clear).removesuffix(_END) + "".join(allowed(ours, claims)).encode() + _END
+
+
+def _clashes(family: Metric, claims: Counter[str]) -> bool:
+    return any(claims[name] > 1 for name in claimed(family.name, family.type, {s.name for s in family.samples}))
+
+
+def _written_out(family: Metric) -> Written:
+    if len(family.samples) == 1:
+        (sample,) = family.samples
+        lines = {sample.name: _line(sample, strict=True)}
     else:
-        name = family.name + _TEXT_SUFFIXES.get(family.type, "")
-        kind = _TEXT_TYPES.get(family.type, family.type)
-        about = family.documentation.replace("\\", r"\\").replace("\n", r"\n")
-    yield f"# HELP {name} {about}\n# TYPE {name} {kind}\n"
-    for sample in family.samples:
-        yield _line(sample, strict)
+        of_name: dict[str, list[str]] = {}
+        for sample in family.samples:
+            of_name.setdefault(sample.name, []).append(_line(sample, strict=True))
+        lines = {name: "".join(each) for name, each in of_name.items()}
+    return Written(family.name, family.type, _escaped(family.documentation), lines)
 
 
 def _line(sample: Sample, strict: bool) -> str:

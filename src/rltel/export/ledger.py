@@ -103,9 +103,10 @@ class Ledger:
 
     def close(self) -> None:
         """Close the file. A second call does nothing."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        with self._lock:
+            descriptor, self._descriptor = self._descriptor, -1
+            if descriptor >= 0:
+                os.close(descriptor)
 
 
 def had(run_dir: Path, process: str, destination: str, place: str = "") -> Numbers:

@@ -9,9 +9,7 @@ from typing import Any, NamedTuple
 
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
-    ExponentialHistogram,
     ExponentialHistogramDataPoint,
-    Histogram,
     HistogramDataPoint,
     MetricsData,
     NumberDataPoint,
@@ -37,7 +35,6 @@ class Series(NamedTuple):
     key: str
     point: NumberDataPoint | Distribution
     monotonic: bool
-    summed: bool
     delta: bool
 
 
@@ -55,10 +52,9 @@ class Keys:
                     of = metric.data
                     delta = getattr(of, "aggregation_temporality", None) is AggregationTemporality.DELTA
                     monotonic = isinstance(of, Sum) and of.is_monotonic
-                    summed = isinstance(of, (Sum, Histogram, ExponentialHistogram))
                     for point in of.data_points:
                         key = self._key(metric.name, point.attributes or {}, of_scope.scope.name)
-                        yield Series(key, point, monotonic, summed, delta)
+                        yield Series(key, point, monotonic, delta)
 
     def _key(self, name: str, attributes: Any, scope: str) -> str:
         inner = ",".join(f"{key}={attributes[key]}" for key in sorted(attributes))

@@ -1,4 +1,4 @@
-"""OTLP metrics: each step once, with its own time, through OpenTelemetry's own exporters.
+"""OTLP metrics: each step once, with its own time, through any OpenTelemetry `MetricExporter`.
 
 Built as ``MetricsData`` and handed to a ``MetricExporter``: SDK instruments would drop NaN, lower-case names, and know
 only the time of collection.
@@ -32,11 +32,13 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from rltel.core.config import OtlpConfig
 from rltel.export.commit import Commit
 from rltel.export.exponential import SCALE, exponential
-from rltel.export.otlp_settings import OtlpSettings, otlp_settings
-from rltel.export.otlp_transport import grpc_compression, grpc_credentials
+from rltel.export.otlp_exporter import metric_exporter
+from rltel.export.otlp_settings import otlp_settings
 from rltel.export.points import HistogramValue, Point
-from rltel.export.quiet import HTTP_LOGGERS, quieten, quietly
+from rltel.export.quiet import quietly
 from rltel.version import VERSION
+
+__all__ = ["OtlpSink", "metric_exporter", "metrics_data", "open_otlp_metrics"]
 
 _SeriesKey = tuple[str, frozenset[tuple[str, str]]]
 _CUMULATIVE = AggregationTemporality.CUMULATIVE
@@ -81,7 +83,7 @@ class OtlpSink:
         return self._address
 
     def write(self, commit: Commit, points: Sequence[Point]) -> None:
-        """Send one commit. Raises ConnectionError if the receiver did not take it."""
+        """Send one commit. Raises ConnectionError if the receiver did not take it (`SendError` says more)."""
         new = {_series_key(point) for point in points if point.kind == "sum"} - self._begun
         data = metrics_data(
             points, self._resource, self._started_ns, commit.time_ns, exponential_histograms=self._exponential, new=new
@@ -222,45 +224,4 @@ def open_otlp_metrics(config: OtlpConfig, resource: Resource, started_ns: int, e
         address,
         settings.timeout_s,
         exponential_histograms=config.exponential_histograms,
-    )
-
-
-def metric_exporter(config: OtlpConfig, environ: Mapping[str, str]) -> tuple[MetricExporter, str]:
-    """OpenTelemetry's exporter for this config and the standard variables, and the address for people.
-
-    Raises `ConfigError` for settings that cannot be.
-    """
-    settings = otlp_settings(config, environ, "metrics")
-    make = _grpc_exporter if settings.protocol == "grpc" else _http_exporter
-    return make(settings), settings.address
-
-
-def _http_exporter(settings: OtlpSettings) -> MetricExporter:
-    from opentelemetry.exporter.otlp.proto.http import Compression  # only where it is used
-    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-
-    quieten(OTLPMetricExporter.__module__, *HTTP_LOGGERS)
-    return OTLPMetricExporter(
-        endpoint=settings.url,
-        certificate_file=settings.certificate,
-        client_key_file=settings.client_key,
-        client_certificate_file=settings.client_certificate,
-        headers=dict(settings.headers),
-        timeout=settings.timeout_s,
-        compression=Compression(settings.compression),
-    )
-
-
-def _grpc_exporter(settings: OtlpSettings) -> MetricExporter:
-    from opentelemetry.exporter.otlp.proto.grpc import exporter  # heavy: only where it is used
-    from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
-
-    quieten(exporter.__name__)
-    return OTLPMetricExporter(
-        endpoint=settings.url,
-        insecure=not settings.secure,
-        credentials=grpc_credentials(settings) if settings.secure else None,
-        headers=dict(settings.headers),
-        timeout=settings.timeout_s,
-        compression=grpc_compression(settings),
     )

@@ -34,6 +34,8 @@ class LaneEncoder:
         self._time = TimeEncoder()
         self._events = EventEncoder(0, show_ids=show_ids)
         self._site: Site | None = None
+        self._last_ns = 0
+        """The time of the last record."""
 
     def begin_sequence(self, sequence: int) -> None:
         """From here on packets belong to this sequence, which knows no names yet."""
@@ -56,29 +58,37 @@ class LaneEncoder:
         return self._events.take_unreadable()
 
     def encode(self, records: Sequence[Record]) -> bytes:
-        """These records as packets."""
+        """These records as packets.
+
+        On a lane, the order of records counts more than what a clock said: between a reading and its record, garbage
+        collection may have ended slices around it. The trace processor goes by times, so these never go back.
+        """
         if crosses(records):
             records, self._site = uncrossed(records, self._site), None
         out: list[bytes] = []
         add, opened = out.extend, self.open
         time, low = self._time, self._time.low
         end_head, end_tail = self._bare_end
-        site = self._site
+        site, last = self._site, self._last_ns
         for record in records:
             if type(record) is int:
+                if record > last:
+                    last = record
                 if site is None:
                     if opened and type(opened.pop()) is not Attached:
-                        add((end_head, low[record & 0x3FFF], low[record >> 14 & 0x3FFF], time.high(record), end_tail))
+                        add((end_head, low[last & 0x3FFF], low[last >> 14 & 0x3FFF], time.high(last), end_tail))
                     continue
                 opened.append(site)
                 head, tail = self._bare.get(site) or self._new_bare(site, out)
-                add((head, low[record & 0x3FFF], low[record >> 14 & 0x3FFF], time.high(record), tail))
+                add((head, low[last & 0x3FFF], low[last >> 14 & 0x3FFF], time.high(last), tail))
                 site = None
             elif isinstance(record, Site):
                 site = record
             else:
+                self._last_ns = last
                 self._add(record, out)
-        self._site = site
+                last = self._last_ns
+        self._site, self._last_ns = site, last
         return b"".join(out)
 
     def close_open(self, now_ns: int) -> bytes:
@@ -98,15 +108,20 @@ class LaneEncoder:
     def _add(self, record: Record, out: list[bytes]) -> None:
         events = self._events
         if isinstance(record, Begin):
-            self.open.append(record)
-            made = events.begin(record)
+            begin = record if record.time_ns >= self._last_ns else record._replace(time_ns=self._last_ns)
+            self._last_ns = begin.time_ns
+            self.open.append(begin)
+            made = events.begin(begin)
         elif isinstance(record, End):
-            made = self._end(record)
+            end = record if record.time_ns >= self._last_ns else record._replace(time_ns=self._last_ns)
+            self._last_ns = end.time_ns
+            made = self._end(end)
         elif isinstance(record, Instant):
-            made = events.instant(record)
+            self._last_ns = max(self._last_ns, record.time_ns)
+            made = events.instant(record._replace(time_ns=self._last_ns))
         elif isinstance(record, CounterSample):
             track = self._counter_track(events.spelled(record.name), events.spelled(record.unit))
-            made = events.counter(record, track)
+            made = events.counter(record, track)  # on a track of its own
         elif isinstance(record, Attached):
             self.open.append(record)
             return

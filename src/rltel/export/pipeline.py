@@ -8,7 +8,7 @@ oldest and count. Nothing here ever raises into the training loop.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 
 from rltel.export.commit import Commit
 from rltel.export.points import Point, Totals, points_of
@@ -30,7 +30,11 @@ class RemoteWorker(Worker):
 
     def put(self, commit: Commit, points: Sequence[Point]) -> None:
         """Queue one commit."""
-        self.put_parcel(Parcel(lambda: self.sink.write(commit, points), _POINT_BYTES * len(points), 1))
+        self.put_parcel(Parcel(lambda: self._send(commit, points), _POINT_BYTES * len(points), 1))
+
+    def _send(self, commit: Commit, points: Sequence[Point]) -> None:
+        self.sink.write(commit, points)
+        self.destination.has_had(commit)
 
 
 class Pipeline:
@@ -173,14 +177,25 @@ class Pipeline:
 
     def _handle(self, commit: Commit) -> None:
         self._add(commit)
+        held = self._skipped.setdefault(commit.axis, deque())
         if self._is_due(commit):
-            self._skipped.pop(commit.axis, None)
+            self._thin(held)
             self._send(commit)
             return
-        held = self._skipped.setdefault(commit.axis, deque(maxlen=_SAME_STEP))
         if held and held[0].step != commit.step:
-            held.clear()
+            self._thin(held)
+        elif len(held) == _SAME_STEP:
+            self._thin([held.popleft()])
         held.append(commit)
+
+    def _thin(self, held: MutableSequence[Commit]) -> None:
+        """These are not for the destinations."""
+        for commit in held:
+            for _, destination in self._local:
+                destination.has_had(commit)
+            for worker in self._remote:
+                worker.destination.has_had(commit)
+        held.clear()
 
     def _is_due(self, commit: Commit) -> bool:
         """Whether a multiple of the interval was reached since the axis's last commit, or this is more of a step sent.
@@ -224,11 +239,13 @@ class Pipeline:
 
 def _deliver(sink: Sink, destination: Destination, commit: Commit, points: Sequence[Point]) -> None:
     try:
-        sink.write(commit, points)
+        with destination.timed():
+            sink.write(commit, points)
     except Exception as error:  # whatever a destination does, it must not end the pipeline
         destination.failed(error)
     else:
         destination.exported()
+        destination.has_had(commit)
 
 
 def _guarded(call: Callable[[], None], destination: Destination) -> None:

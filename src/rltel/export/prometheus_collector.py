@@ -1,5 +1,6 @@
 """What a registry asks: our series, our own health, and which process this is. Several instances share a registry."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from weakref import WeakKeyDictionary
 
@@ -7,8 +8,8 @@ from prometheus_client.core import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
 from rltel.core.identity import Identity
-from rltel.export.exposition import Family
-from rltel.export.prometheus_table import PrometheusSink, family_of
+from rltel.export.exposition import Family, Labels, family_named
+from rltel.export.prometheus_table import PrometheusSink
 from rltel.export.sink import DURATION_BOUNDS, Destination
 from rltel.names.otel import Namer
 
@@ -164,9 +165,15 @@ def forget() -> None:
         shared.forget()
 
 
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=forget)
+
+
 def _merge(families: dict[str, Family], family: Metric, more: Mapping[str, str]) -> None:
     exposed = f"{family.name}_total" if family.type == "counter" else family.name
-    mine = family_of(families, exposed, family.type, family.documentation)
-    mine.samples.extend(
-        sample._replace(labels={**sample.labels, **more}) if more else sample for sample in family.samples
-    )
+    mine = families.get(exposed)
+    if mine is None:
+        mine = families[exposed] = family_named(exposed, family.type, family.documentation)
+    mine.join(family.type)
+    for sample in family.samples:
+        mine.samples.append(sample._replace(labels=Labels({**sample.labels, **more})) if more else sample)

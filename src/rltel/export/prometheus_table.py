@@ -6,15 +6,14 @@ were now. Counters, cumulative sums and histograms stay as long as their process
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from prometheus_client.core import Metric
 from prometheus_client.samples import Sample
 
 from rltel.export.commit import Commit
-from rltel.export.exposition import Family, Labels
+from rltel.export.exposition import Family, Labels, family_named
 from rltel.export.points import HistogramValue, Point, PointKind
 from rltel.names.prometheus import label_name, prometheus_name
 
@@ -22,6 +21,7 @@ EXPIRE_S = 300.0
 """How long a gauge stays without an update, at least; as long as Prometheus itself looks back."""
 _EXPIRE_COMMITS = 10  # and so many commits of its axis: a trainer that paused has not lost its workers
 _GAPS = 3  # and so many times its own longest pause: an evaluation may come once an hour
+_REMEMBERED = 10_000  # how many that went are remembered, with when they came last: their pause was no end
 
 _label = lru_cache(maxsize=4096)(label_name)
 _Key = tuple[str, frozenset[tuple[str, str]]]
@@ -56,6 +56,10 @@ class _Series:
             self.longest = max(self.longest, now.at - self.seen.at)
         self.axis, self.seen = axis, now
 
+    def family(self) -> Family:
+        """An empty one for it and others of its name."""
+        return family_named(self.exposed, self.kind, self.about)
+
     def is_over(self, latest: _Progress, expire_s: float) -> bool:
         """Whether the others of its axis went on without it for too long."""
         return (
@@ -88,6 +92,8 @@ class PrometheusSink:
         self._now = now
         self._lock = threading.Lock()
         self._series: dict[_Key, _Series] = {}
+        self._groups: list[list[_Series]] | None = None  # by name; None when there are others than before
+        self._gone: dict[_Key, tuple[str, _Progress]] = {}
         self._axes: dict[str, _Progress] = {}
         self._swept = now()
         self.address = ""
@@ -108,7 +114,8 @@ class PrometheusSink:
                 key = (point.name, frozenset(point.attributes.items()))
                 series = self._series.get(key)
                 if series is None or series.kind != point.kind:
-                    series = self._series[key] = _Series(point, commit.axis, now)
+                    self._groups = None
+                    series = self._series[key] = _Series(point, *self._gone.pop(key, (commit.axis, now)))
                 series.update(point, time_s, commit.axis, now)
             if now.at - self._swept > self._expire_s / 10:
                 self._swept = now.at
@@ -123,16 +130,23 @@ class PrometheusSink:
     def __len__(self) -> int:
         return len(self._series)
 
-    def families(self) -> Iterable[Metric]:
-        """The series as Prometheus families, each name once."""
+    def families(self) -> Iterator[Family]:
+        """The series as Prometheus families, each name once, as they were at one moment."""
         with self._lock:
+            if self._groups is None:
+                self._groups = _grouped(self._series.values())
+            groups = self._groups
             # Values are replaced, never changed: taken here, they can be put into words without the lock.
-            taken = [(series, series.value, series.time) for series in self._series.values()]
-        families: dict[str, Family] = {}
-        for series, value, time_s in taken:
-            family = family_of(families, series.exposed, series.kind, series.about)
-            _add_samples(family, series, value, time_s if self._timestamps else None)
-        return families.values()
+            values = [series.value for group in groups for series in group]
+            times = [series.time if self._timestamps else None for group in groups for series in group]
+        position = 0
+        for group in groups:
+            family = group[0].family()
+            for series in group:
+                family.join(series.kind)
+                _add_samples(family, series, values[position], times[position])
+                position += 1
+            yield family
 
     def _commits_of(self, axis: str) -> int:
         progress = self._axes.get(axis)
@@ -141,20 +155,19 @@ class PrometheusSink:
     def _sweep(self) -> None:
         over = [key for key, series in self._series.items() if series.is_over(self._axes[series.axis], self._expire_s)]
         for key in over:
-            del self._series[key]
+            self._groups = None
+            series = self._series.pop(key)
+            self._gone[key] = (series.axis, series.seen)
+        for key in list(self._gone)[:-_REMEMBERED]:
+            del self._gone[key]
         self.expired += len(over)
 
 
-def family_of(families: dict[str, Family], exposed: str, kind: str, about: str) -> Family:
-    """The family of this name, made if it is new. Of two types, it is of neither."""
-    wanted = "gauge" if kind == "sum" else kind  # a sum that may fall is no Prometheus counter
-    family = families.get(exposed)
-    if family is None:
-        bare = exposed.removesuffix("_total") if wanted == "counter" else exposed  # the library appends it
-        family = families[exposed] = Family(bare, about, wanted)
-    elif family.type != wanted:
-        family.name, family.type = exposed, "unknown"
-    return family
+def _grouped(all_series: Iterable[_Series]) -> list[list[_Series]]:
+    groups: dict[str, list[_Series]] = {}
+    for series in all_series:
+        groups.setdefault(series.exposed, []).append(series)
+    return list(groups.values())
 
 
 def _add_samples(family: Family, series: _Series, value: float | HistogramValue, time_s: float | None) -> None:

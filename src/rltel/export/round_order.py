@@ -30,7 +30,9 @@ class RoundOrder:
         self._sites: dict[Lane, Site] = {}  # of bare begins whose time has not come yet
 
     def take(self, lane: Lane, records: list[Record]) -> None:
-        """What was recorded on a lane since the last round."""
+        """What was recorded on a lane since the last round, or a piece of it."""
+        if self._taken and self._taken[-1][0] is lane:
+            records = self._taken.pop()[1] + records  # what has no time belongs to what comes next
         self._taken.append((lane, records))
 
     def in_order(self) -> list[tuple[Lane, Record]]:

@@ -22,6 +22,16 @@ class Waiting(NamedTuple):
     size_bytes: int
 
 
+class Book(Protocol):
+    """Which commits a destination has had. Never raises."""
+
+    def sent(self, first: int, last: int | None = None) -> None:
+        """It has had these, or they are not for it."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
 class Durations(NamedTuple):
     """How long attempts took: ``counts[i]`` of them at most ``DURATION_BOUNDS[i]`` seconds, the last one all."""
 
@@ -39,6 +49,8 @@ class Destination:
         self.name = name
         self.queue: Callable[[], Waiting] | None = None
         """What waits for it, if it has a queue. Called when somebody looks."""
+        self.ledger: Book | None = None
+        """Where it is kept which commits it has had, for a replay of the rest."""
         self._now = now
         self._lock = threading.Lock()
         self._exported = 0
@@ -56,6 +68,11 @@ class Destination:
             if count:
                 self._last_success = self._now()
                 self._is_away = False
+
+    def has_had(self, commit: Commit) -> None:
+        """This commit arrived, or is not for this destination."""
+        if self.ledger is not None:
+            self.ledger.sent(commit.number)
 
     @contextmanager
     def timed(self) -> Iterator[None]:

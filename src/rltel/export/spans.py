@@ -267,13 +267,15 @@ class SpanWriter:
         return passed
 
     def _finish(self, ids: Ids, parent_id: int, site: Site, begin_ns: int, end: End, extra: _Extra) -> None:
-        attributes: dict[str, Any] = dict(site.span_attributes or {})
+        attributes: dict[str, Any] = dict(site.span_attributes or ())
         begin = extra.begin
         if begin is not None:
-            attributes.update(begin.attributes or {})
+            if begin.attributes:
+                attributes.update(begin.attributes)
             if begin.cpu_ns is not None and end.cpu_ns is not None:
                 attributes[CPU_TIME] = (end.cpu_ns - begin.cpu_ns) / 1e9
-        attributes.update(end.attributes or {})
+        if end.attributes:
+            attributes.update(end.attributes)
         times = begin_ns + self._to_unix, max(end.time_ns, begin_ns) + self._to_unix
         span = SpanData(*ids, parent_id, site.span_name, *times, attributes, end.error, extra.events)
         if extra.passed:

@@ -14,8 +14,10 @@ from rltel.core.config import TelemetryConfig
 from rltel.core.identity import Identity
 from rltel.export.commit import Commit
 from rltel.export.event_file import EventFile, protos
+from rltel.export.media import Media
 from rltel.export.points import Point
 from rltel.export.tensorboard_folder import Folder, claim_folder
+from rltel.export.tensorboard_media import values_of
 from rltel.export.tensorboard_notes import notes_of
 from rltel.export.tracking_bins import bins_of
 from rltel.record.buckets import middle
@@ -55,7 +57,6 @@ class TensorBoardSink:
         self._begun = not restarts
         self._protos = protos()
         self._axes = self._place.axes
-        self._earlier_axes = set(self._axes)
         self._runs = [_Run(self._folder, writer)]
         self._runs[0].open()
         self.out_of_order = 0
@@ -68,16 +69,15 @@ class TensorBoardSink:
     def write(self, commit: Commit, points: Sequence[Point]) -> None:
         """One event with everything of the commit, at the commit's own time."""
         step = commit.position(self._step_axis)
-        if not self._begun:
-            self._begin(commit, step)
-        if commit.axis not in self._axes:
-            self._axes.add(commit.axis)
-            self._place.add_axis(commit.axis)
-        values = self._values(commit)
-        if step < self._runs[0].newest:
-            self._sort_out(commit.time_ns, step, values)
-        else:
-            self._runs[0].write(commit.time_ns, step, values)
+        self._begin(commit, step)
+        self._place_values(commit.time_ns, step, self._values(commit))
+
+    def write_media(self, media: Media) -> None:
+        """A text, table, image or GIF. Raises `MediaLostError` for what it cannot hold or cannot read."""
+        step = media.position(self._step_axis)
+        self._begin(media, step)
+        values = {media.key: values_of(media, self._protos)[0]}
+        self._place_values(media.time_ns, step, values)
 
     def note(self, commit: Commit) -> None:
         """Something that the folder has already, by an earlier writer: nothing before it may follow it."""
@@ -98,18 +98,25 @@ class TensorBoardSink:
         if self.out_of_order:
             _log.warning("tensorboard: %d values in all came out of order", self.out_of_order)
 
-    def _begin(self, commit: Commit, step: int) -> None:
-        """Before the first event of this writer."""
-        self._begun = True
-        others = self._earlier_axes - {commit.axis}
+    def _begin(self, of: Commit | Media, step: int) -> None:
+        """Before the first event of this writer, and the first of an axis."""
+        if not self._begun:
+            self._begun = True
+            self._start(of, step)
+        if of.axis not in self._axes:
+            self._axes.add(of.axis)
+            self._place.add_axis(of.axis)
+
+    def _start(self, of: Commit | Media, step: int) -> None:
+        others = self._axes - {of.axis}
         file = self._runs[0].open()
         if not others:
-            file.start(commit.time_ns, step)
+            file.start(of.time_ns, step)
         else:  # steps of another axis are other numbers: what would be dropped of it was never written again
             _log.warning(
                 "tensorboard: goes on at step %d of axis %s; earlier points from there on stay, since the folder has "
                 "other axes too (%s)",
-                *(step, commit.axis, ", ".join(sorted(others))),
+                *(step, of.axis, ", ".join(sorted(others))),
             )
         notes = self._notes()
         if notes:
@@ -128,6 +135,12 @@ class TensorBoardSink:
     def _histogram(self, state: State) -> Any:
         bins = bins_of(state)
         return None if bins is None else histogram_proto(self._protos, *bins, Moments(*state.moments), state.buckets)
+
+    def _place_values(self, time_ns: int, step: int, values: Values) -> None:
+        if step < self._runs[0].newest:
+            self._sort_out(time_ns, step, values)
+        else:
+            self._runs[0].write(time_ns, step, values)
 
     def _sort_out(self, time_ns: int, step: int, values: Values) -> None:
         """Each value where nothing of its tag is later."""

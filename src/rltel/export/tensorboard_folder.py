@@ -49,7 +49,7 @@ def claim_folder(wanted: Path, run_id: str) -> Folder:
     Raises `ConfigError` if it cannot be written.
     """
     try:
-        folder = folder_of_run(wanted, run_id)
+        folder = take_folder(wanted, run_id)
         # Who may write for a run is decided elsewhere, so a holder that cannot be seen from here has died.
         claim = claim_place(folder / _OURS, "writer", 0, rank_is_unique=True)
     except OSError as error:
@@ -57,12 +57,19 @@ def claim_folder(wanted: Path, run_id: str) -> Folder:
     return Folder(folder / f"writer-{claim.index}" if claim.index else folder, claim)
 
 
+def take_folder(wanted: Path, run_id: str) -> Path:
+    """The run's folder, which is its own from now on."""
+    folder = folder_of_run(wanted, run_id)
+    (folder / _OURS).mkdir(parents=True, exist_ok=True)
+    publish(folder / _OURS / _OWNER, {"run": run_id})
+    return folder_of_run(wanted, run_id)  # another run may have been quicker
+
+
 def folder_of_run(wanted: Path, run_id: str) -> Path:
-    """The folder that this run has, or gets, at ``wanted``."""
-    own = wanted / fit_id(run_id)
-    owner = wanted / _OURS / _OWNER
-    if not owner.exists() and any(wanted.glob("*tfevents*")):
-        return own  # somebody else's files
-    owner.parent.mkdir(parents=True, exist_ok=True)
-    publish(owner, {"run": run_id})
-    return wanted if json.loads(owner.read_text()).get("run") == run_id else own
+    """The folder that this run has at ``wanted``, or would get. Makes nothing."""
+    try:
+        owner = json.loads((wanted / _OURS / _OWNER).read_text()).get("run")
+    except (OSError, ValueError, AttributeError):
+        is_other_s = not (wanted / _OURS).exists() and any(wanted.glob("*tfevents*"))
+        owner = None if is_other_s else run_id
+    return wanted if owner == run_id else wanted / fit_id(run_id)

@@ -1,15 +1,21 @@
 """Brings what was recorded to whoever wants it: the trace file, and spans."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
+from rltel.export.sieve import items
 from rltel.export.sink import Destination
 from rltel.record.device.device_timeline import DeviceTimeline
 from rltel.record.lane import Lane
 from rltel.record.recorder import Recorder
 from rltel.record.records import Record
+
+_PIECE = 1 << 16  # records that are handed on at once: some 50 ms of work
+_LAST_WAIT_S = 0.5
+_Taken = tuple[Lane, list[Record]]
 
 
 class TimelineConsumer(Protocol):
@@ -50,6 +56,9 @@ class TimelineDrain:
         self._dropped_seen = 0
         self._closed = False
         self._draining = threading.Lock()
+        self._left: deque[_Taken] = deque()  # taken from their lanes, and handed on to nobody yet
+        self._is_late = False  # whether the time for the end is over
+        self._is_counted = False
 
     def drain(self) -> None:
         """Take what all threads and tasks have recorded since the last time."""
@@ -64,7 +73,9 @@ class TimelineDrain:
         self._count_dropped()
         self._each(lambda consumer: consumer.begin_round())
         taken = [(lane, lane.take()) for lane in self._recorder.lanes()]  # all at once: a cause and its effect
-        for lane, records in taken:
+        self._left.extend(_in_pieces(taken))
+        while self._left and not self._is_late:
+            lane, records = self._left.popleft()
             if records:
                 self._each(partial(_take, lane, records))
             elif lane.is_over():
@@ -96,18 +107,54 @@ class TimelineDrain:
         self._device_drops = dict(drops)
 
     def close(self) -> None:
-        """Stop the recording, take the rest, and end. Waits for no drain that hangs; a second call does nothing."""
+        """Stop the recording, take the rest, and end.
+
+        Waits for no drain that hangs, and hardly for one that goes on: whoever drains has had its time then. What it
+        has not handed on is dropped and counted, and what is open stays open, as after a kill. A second call does
+        nothing.
+        """
         self._recorder.stop()
         if not self._draining.acquire(blocking=False):
-            return  # the pipeline's thread is in a write that does not return: waiting would hold up the end
+            self._is_late = True
+            if not self._draining.acquire(timeout=_LAST_WAIT_S):
+                self._count_left()  # it is in a write that does not return
+                return
         try:
-            if not self._closed:
-                self._closed = True
-                self._drain()
-                now_ns = self._recorder.now()
-                self._each(lambda consumer: consumer.close(now_ns))
+            self._end()
         finally:
             self._draining.release()
+
+    def _end(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if not self._is_late:
+            self._drain()
+        if self._is_late:
+            self._count_left()
+            return
+        now_ns = self._recorder.now()
+        self._each(lambda consumer: consumer.close(now_ns))
+
+    def _count_left(self) -> None:
+        if self._is_counted:
+            return
+        self._is_counted = True
+        lost = sum(items(records) for _, records in [*self._left])
+        lost += sum(items([*lane.records]) for lane in self._recorder.lanes())
+        self._count_dropped()
+        if lost:
+            for _, destination in self._consumers:
+                destination.dropped("shutdown", lost)
+
+
+def _in_pieces(taken: Iterable[_Taken]) -> Iterator[_Taken]:
+    for lane, records in taken:
+        if len(records) <= _PIECE:
+            yield lane, records
+            continue
+        for start in range(0, len(records), _PIECE):
+            yield lane, records[start : start + _PIECE]
 
 
 def _take(lane: Lane, records: list[Record], consumer: TimelineConsumer) -> None:

@@ -22,7 +22,7 @@ from rltel.export.sink import Destination
 from rltel.export.tracking_hooks import HeldHooks, Outcome, outcome
 from rltel.export.worker import Parcel
 
-_RETRY_S, _LONGEST_RETRY_S = 30.0, 600.0
+_RETRY_S, _LONGEST_RETRY_S = 5.0, 600.0
 _OPENING_BYTES = 0
 
 

@@ -39,7 +39,7 @@ class TrackioClient:
         _check_place(config)
         self._config = config
         self._labels = labels
-        self._folder = Path(os.environ.get(_STORE) or labels.run_dir / "trackio")
+        self._folder = _resolved(os.environ.get(_STORE) or labels.run_dir / "trackio")
         self._trackio: Any = None
         self._run: Any = None
 
@@ -51,10 +51,10 @@ class TrackioClient:
 
     def open(self) -> None:
         """Begin the run, or resume it."""
-        os.environ.setdefault(_STORE, str(self._folder))  # read when the package is imported, once a process
+        os.environ[_STORE] = str(self._folder)  # read when the package is imported, once a process
         self._trackio = load_package("trackio")
         store = getattr(load_package("trackio.utils"), _STORE, self._folder)
-        if Path(store) != self._folder:
+        if _resolved(store) != self._folder:
             _log.warning("trackio: keeps its store in %s, where this process first used it", store)
         _tame(self._config.mode == "local")
         labels = self._labels
@@ -119,6 +119,10 @@ def _check_place(config: TrackioConfig) -> None:
         raise ConfigError(f"trackio.space_id: online needs a space: set it, or {' or '.join(_PLACES)}")
     if config.mode == "local" and told:
         raise ConfigError(f"trackio.mode: local, but {told[0]} is set, and Trackio would go there: unset it")
+
+
+def _resolved(path: str | Path) -> Path:
+    return Path(path).expanduser().resolve()
 
 
 def _tame(is_local: bool) -> None:

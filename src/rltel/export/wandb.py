@@ -51,7 +51,8 @@ class WandbClient:
         self.run_id = fit_id("_".join(part for part in (labels.run_id, suffix) if part))
         self._wandb: Any = None
         self._run: Any = None
-        self._x_axes: dict[str, str] = {}  # of every key, since W&B learns it once
+        self._placed: set[str] = set()  # keys whose x axis W&B has learnt: it does so once
+        self._known_axes: set[str] = set()
 
     def describe(self) -> str:
         """The mode and the run; where it is, if that is a folder."""
@@ -129,6 +130,7 @@ class WandbClient:
             "x_disable_stats": True,
             "x_save_requirements": False,
             "finish_timeout": labels.timeout_s,
+            "finish_timeout_raises": True,
             "stop_fn": _stop_was_asked,
             **({} if labels.include_host else {"host": "", "x_disable_meta": True, "x_disable_machine_info": True}),
         }
@@ -162,11 +164,12 @@ class WandbClient:
 
     def _define(self, keys: Iterable[str], x_axis: str) -> None:
         for key in keys:
-            if key in self._x_axes:
+            if key in self._placed:
                 continue
-            if x_axis not in self._x_axes.values():
+            if x_axis not in self._known_axes:
+                self._known_axes.add(x_axis)
                 self._run.define_metric(x_axis, hidden=True)
-            self._x_axes[key] = x_axis
+            self._placed.add(key)
             for name in _names(key):
                 self._run.define_metric(name, step_metric=x_axis)
 

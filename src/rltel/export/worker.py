@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rltel.export.sink import Destination
+from rltel.export.sink import Destination, Waiting
 
 _WAIT_S = 0.02
 _FIRST_PAUSE_S = 0.25
@@ -54,6 +54,7 @@ class Worker:
         self._given_up = False  # whether what is on its way was counted as lost
         self._closing = False
         self._changed = threading.Condition()
+        destination.queue = self.waiting
         self._thread = threading.Thread(target=self._run, name=f"rltel-{name}", daemon=True)
         self._thread.start()
 
@@ -70,6 +71,12 @@ class Worker:
                 self._held_bytes -= oldest.size_bytes
                 self.destination.dropped("queue_full", oldest.items)
             self._changed.notify_all()
+
+    def waiting(self) -> Waiting:
+        """What is in the queue, and on its way."""
+        with self._changed:
+            sending = 0 if self._sending is None else self._sending.items
+            return Waiting(sum(parcel.items for parcel in self._queue) + sending, self._held_bytes)
 
     def wait_empty(self, deadline: float) -> bool:
         """Wait until everything queued was handled; False if the deadline (monotonic) comes first."""
@@ -118,7 +125,8 @@ class Worker:
         """Send it, again and again where that may help."""
         for tries in range(1, _MAX_TRIES + 1):
             try:
-                refused = parcel.send() or 0
+                with self.destination.timed():
+                    refused = parcel.send() or 0
             except Exception as error:  # whatever a destination does, it must not end its thread
                 if tries < _MAX_TRIES and may_try_again(error) and self._pause(tries, error):
                     continue

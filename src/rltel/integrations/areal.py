@@ -14,10 +14,10 @@ from rltel.core.errors import RecordError
 from rltel.core.foreign_fields import is_set
 from rltel.core.identity import find_place
 from rltel.core.resolve import disabled, resolve_with_origins
+from rltel.process import Process
+from rltel.process import process as this_process
 from rltel.reduce.snapshot import Snapshot
 from rltel.reduce.stats import Stats, numbers_of
-from rltel.telemetry import Process
-from rltel.telemetry import process as this_process
 
 _log = logging.getLogger("rltel")
 _COUNT = "__count"

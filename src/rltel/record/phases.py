@@ -41,8 +41,11 @@ class PhaseClock:
     def iteration(self, step: int | None = None, **attributes: Any) -> "Iteration":
         """One round of the loop: an ``rl.loop`` span, with a real OpenTelemetry context in place inside it.
 
-        ``step``: which one it is; ``trace.steps`` goes by it (`rltel.record.window`).
+        ``step``: which one it is; ``trace.steps`` goes by it (`rltel.record.window`). Raises `PhaseError` if that is no
+        whole number.
         """
+        if step is not None and not hasattr(step, "__index__"):
+            raise PhaseError(f"{self.phases.loop}: step: expected a whole number, got {step!r}")
         return Iteration(self, step, attributes)
 
     cycle = iteration
@@ -50,16 +53,17 @@ class PhaseClock:
     def phase(self, name: str, flow: int | Iterable[int] | None = None, **attributes: Any) -> "_PhaseSpan":
         """Time a phase of the current iteration. ``flow``: arrows through it; attributes are drawn with it.
 
-        Raises `PhaseError` if the set has no such phase.
+        Raises `PhaseError` if the set has no such phase, `RecordError` if ``flow`` is no id.
         """
         try:
             span = self._spans[name]
         except KeyError:
             self._refuse_name("phase", name)
+        flows = None if flow is None else as_flows(flow)
         if span.is_out or span.total.kind == "background":
             span = _PhaseSpan(self, span.total)  # entered again before its end, or maybe by another thread
         span.is_out = True
-        span.flows = None if flow is None else as_flows(flow)
+        span.flows = flows
         span.attributes = attributes or None
         return span
 

@@ -269,9 +269,13 @@ class Recorder:
                 lane.top.happened(name, instant.attributes)
 
     def counter(self, name: str, value: float, unit: str = "") -> None:
-        """One sample of a counter, drawn as a track of its own."""
+        """One sample of a counter, drawn as a track of its own. Raises `RecordError` if the value is no number."""
         if self.on:
-            self._append(self._lanes.open_here(), CounterSample(self.now(), name, unit, float(value)))
+            try:
+                number = float(value)
+            except (TypeError, ValueError, OverflowError):
+                raise RecordError(f"counter({name!r}): expected a number, got {value!r}") from None
+            self._append(self._lanes.open_here(), CounterSample(self.now(), name, unit, number))
 
     def _append(self, lane: Lane, record: Record) -> bool:
         if len(lane.records) >= lane.limit:

@@ -4,6 +4,7 @@ import functools
 import inspect
 from asyncio import _get_running_loop as running_loop
 from collections.abc import Callable, Iterable, Mapping
+from operator import index
 from threading import local
 from types import TracebackType
 from typing import Any, NoReturn, ParamSpec, Protocol, Self, TypeVar, cast
@@ -69,7 +70,20 @@ class _Decorates:
         raise NotImplementedError
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """The function, every call of which (also of an ``async`` one) is a slice."""
+        """The function, every call of which (of an ``async`` one, or a generator: until it is done) is a slice.
+
+        Raises `RecordError` for an asynchronous generator.
+        """
+        if inspect.isasyncgenfunction(function):
+            raise RecordError(f"slice: cannot decorate {function!r}, an asynchronous generator: use with inside it")
+        if inspect.isgeneratorfunction(function):
+
+            @functools.wraps(function)
+            def sliced_generator(*args: P.args, **kwargs: P.kwargs) -> Any:
+                with self.again():
+                    return (yield from function(*args, **kwargs))
+
+            return cast("Callable[P, R]", sliced_generator)
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
@@ -223,12 +237,23 @@ def _refuse(site: Site) -> NoReturn:
 
 
 def as_flows(flow: int | Iterable[int] | None) -> Flows | None:
-    """Flow ids as a tuple."""
+    """Flow ids as a tuple. Raises `RecordError` for what is neither an id nor several."""
     if flow is None:
         return None
-    return (flow,) if isinstance(flow, int) else tuple(flow)
+    if isinstance(flow, int):
+        return (flow,)
+    if hasattr(flow, "__index__"):  # NumPy's integers
+        return (index(flow),)
+    if isinstance(flow, Iterable) and not isinstance(flow, (str, bytes)):
+        return tuple(flow)
+    raise RecordError(f"flow: expected an id, as rltel.new_flow() gives, or several, got {flow!r}")
 
 
 def as_attributes(attributes: Mapping[str, Any] | None) -> Attributes | None:
-    """A copy: the caller may change its own."""
-    return None if attributes is None else dict(attributes)
+    """A copy: the caller may change its own. Raises `RecordError` for what is no mapping."""
+    if attributes is None:
+        return None
+    try:
+        return dict(attributes)
+    except (TypeError, ValueError):
+        raise RecordError(f"attributes: expected a mapping of names to values, got {attributes!r}") from None

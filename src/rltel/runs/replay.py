@@ -7,6 +7,7 @@ Cumulative sums are built anew over all of a process's commits, sent or not, so 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,49 +98,55 @@ class Replay:
         force: bool = False,
     ) -> None:
         self._run_dir = run_dir
+        self._found = [each for each in found if not target.of_writer or each.process in writers]
         self._make_namer = make_namer
         self._sleep = sleep
+        self._force = force
         self._target = target
-        self.report = Report(target.name, target.place, target.note)
+        self._at = ""  # what is on its way, in words
         self._work: list[_Work] = []
-        for each in found:
-            if target.of_writer and each.process not in writers:
-                continue
-            before = had(run_dir, each.process, target.name, target.place)
-            sent = Sent(each.process, len(each.numbers), sum(number in before for number in each.numbers))
-            sent.note = self._why_not(each, force)
-            self.report.processes.append(sent)
-            self._work.append(_Work(each, before, sent))
+        self.report = self._plan()
 
-    def _why_not(self, each: Recorded, force: bool) -> str:
+    def _plan(self) -> Report:
+        report = Report(self._target.name, self._target.place, self._target.note)
+        self._work = []
+        for each in self._found:
+            before = had(self._run_dir, each.process, self._target.name, self._target.place)
+            sent = Sent(each.process, len(each.numbers), sum(number in before for number in each.numbers))
+            sent.note = self._why_not(each)
+            report.processes.append(sent)
+            self._work.append(_Work(each, before, sent))
+        return report
+
+    def _why_not(self, each: Recorded) -> str:
         if not each.is_whole:
             return "left out: the record does not say which process this was"
-        if not force and is_running(self._run_dir, each.process):
+        if not self._force and is_running(self._run_dir, each.process):
             return "left out: still running, and delivers by itself (--force takes it all the same)"
         return ""
 
     def run(self, progress: Progress = lambda process, done, total: None) -> Report:
         """Send. A destination that refuses ends it: `Report.error` says why, and the next replay goes on there."""
-        total = self.report.missing
-        if not total:
-            return self.report
         claim = self._claim()
         try:
-            self._send_all(lambda process: progress(process, self.report.sent, total))
+            report = self.report = self._plan()  # another replay may just have ended
+            total = report.missing
+            if total:
+                self._send_all(lambda process: progress(process, report.sent, total))
         except Exception as error:  # whatever a destination raises is its reason
-            self.report.error = f"{self._target.name}: {error or type(error).__name__}"
+            report.error = f"{self._target.name}: {self._at}{str(error) or type(error).__name__}"
         finally:
             claim.release()
-        return self.report
+        return report
 
     def _claim(self) -> Claim:
         """One replay at a time, for each destination: two would send the same."""
         folder = folder_of(self._run_dir, self._target.name, self._target.place)
         folder.mkdir(parents=True, exist_ok=True)
-        claim = claim_place(folder, "replay", 0)
+        claim = claim_place(folder, "replay", 0, rank_is_unique=self._force)
         if claim.index:
             claim.release()
-            raise RltelError(f"{self._target.name}: another replay to {self._target.place} is at work")
+            raise RltelError(f"{self._target.name}: another replay to {self._target.place} is at work ({folder})")
         return claim
 
     def _send_all(self, progress: Callable[[str], None]) -> None:
@@ -149,12 +156,13 @@ class Replay:
             for work in self._work:
                 if work.sent.missing:
                     self._send(work, progress)
+            self._at = ""
         finally:
             self._target.close()
 
     def _note_what_it_had(self) -> None:
         for work in self._work:
-            if work.sent.had:
+            if work.sent.had and work.of.is_whole:
                 note = self._open(work).note  # type: ignore[attr-defined]  # sinks of ordered targets have it
                 for commit in work.of.commits(self._run_dir):
                     if commit.number in work.had:
@@ -170,12 +178,14 @@ class Replay:
             progress(work.of.process)
             sink, waiting = self._open(work), []
             for commit, points in self._with_points(work):
-                self._attempt(lambda commit=commit, points=points: sink.write(commit, points))
+                self._at = f"{work.of.process}, step {commit.step} of {commit.axis}: "
+                self._attempt(partial(sink.write, commit, points))
                 if self._target.at_once:
                     waiting.append(commit.number)
                 else:
                     self._took(work, ledger, commit.number)
                     progress(work.of.process)
+            self._at = f"{work.of.process}: "
             self._attempt(sink.flush)
             for number in waiting:
                 self._took(work, ledger, number)
@@ -183,17 +193,18 @@ class Replay:
             ledger.close()
 
     def _attempt(self, step: Callable[[], None]) -> None:
-        """Do it, again after a while if the other side was away."""
-        for pause_s in _PAUSES_S:
+        """Do it, again after a while if the other side was away. What it raised first is the reason."""
+        reason: Exception | None = None
+        for pause_s in (*_PAUSES_S, None):
             try:
                 step()
             except Exception as error:
-                if not may_try_again(error):
-                    raise
+                reason = reason or error
+                if pause_s is None or not may_try_again(error):
+                    raise reason from None
                 self._sleep(pause_s)
             else:
                 return
-        step()
 
     def _took(self, work: _Work, ledger: Ledger, number: int) -> None:
         if number not in work.had:
@@ -204,11 +215,19 @@ class Replay:
         """The commits to be written."""
         namer = self._make_namer()
         totals = Totals(namer)
+        known: set[str] = set()
         for commit in work.of.commits(self._run_dir):
-            if self._target.sums:
-                totals.add(commit)
-            if commit.number not in work.had or self._target.at_once:
-                yield commit, points_of(commit, totals, namer) if self._target.sums else ()
+            is_sent = commit.number not in work.had or self._target.at_once
+            if not self._target.sums:
+                if is_sent:
+                    yield commit, ()
+                continue
+            totals.add(commit)
+            if is_sent:
+                yield commit, points_of(commit, totals, namer)
+            elif not commit.snapshot.keys() <= known:
+                self._target.seen(points_of(commit, totals, namer))
+            known.update(commit.snapshot)
 
 
 def writers(run_dir: Path, found: list[Recorded], destination: str, config: RunConfig) -> list[Recorded]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rltel.core.config import TelemetryConfig
 from rltel.core.errors import ConfigError
@@ -14,6 +14,9 @@ from rltel.export import ledger
 from rltel.export.commit import Commit
 from rltel.export.points import Point
 from rltel.export.sink import Sink
+
+if TYPE_CHECKING:
+    from rltel.export.otlp import OtlpSink  # imports the OTLP encoders
 
 NAMES = ("otlp", "tensorboard", "wandb", "swanlab", "trackio", "prometheus-push")
 _PATIENCE_S = 600.0  # for the end of a tracking service's run: nobody trains meanwhile
@@ -32,6 +35,10 @@ _ENDPOINT = {
     "wandb": "RLTEL_WANDB_BASE_URL",
     "trackio": "RLTEL_TRACKIO_SPACE_ID",
     "prometheus-push": "RLTEL_PROMETHEUS_PUSH_URL",
+}
+_NOTES = {
+    "swanlab": "SwanLab takes no old times: rows have their own steps, and the time of the replay",
+    "trackio": "Trackio takes no old times: rows have their own steps, and the time of the replay",
 }
 
 
@@ -53,6 +60,9 @@ class Target(Protocol):
 
     def open(self, identity: Identity, started_ns: int) -> Sink:
         """The sink for one process's commits; ``started_ns`` is the time of the first. May return an earlier one."""
+
+    def seen(self, points: Sequence[Point]) -> None:
+        """Points that the destination has had by the process itself, of keys that did not come before."""
 
     def close(self) -> None:
         """The end: everything has to have arrived then, or it raises."""
@@ -123,13 +133,13 @@ class _Otlp:
         from rltel.export.otlp_settings import otlp_settings
 
         self._setting = setting
-        self._sink: Sink | None = None
+        self._sink: OtlpSink | None = None
         self.place = otlp_settings(setting.config.otlp, setting.environ, "metrics").address
 
     def open(self, identity: Identity, started_ns: int) -> Sink:
         from opentelemetry.sdk.resources import Resource
 
-        from rltel.export.otlp import OtlpSink, metric_exporter  # imports the OTLP encoders
+        from rltel.export.otlp import open_otlp_metrics  # imports the OTLP encoders
         from rltel.export.resource import resource_of
 
         self.close()
@@ -139,10 +149,16 @@ class _Otlp:
         if not isinstance(attributes, dict):  # it was off then; what is true of this process is not of that one
             made = resource_of(identity, config.run, environ).attributes
             attributes = {key: each for key, each in made.items() if not key.startswith(("process.", "host."))}
-        exporter, address = metric_exporter(config.otlp, environ)
         started_ns = min(started_ns, int(known.get("started_ns", started_ns)))
-        self._sink = OtlpSink(exporter, Resource(attributes), started_ns, address, config.otlp.timeout_s)
+        self._sink = open_otlp_metrics(config.otlp, Resource(attributes), started_ns, environ)
         return self._sink
+
+    def seen(self, points: Sequence[Point]) -> None:
+        """Sums that began then do not begin now, at 0."""
+        if self._sink is not None:
+            self._sink._begun |= {
+                (each.name, frozenset(each.attributes.items())) for each in points if each.kind == "sum"
+            }
 
     def close(self) -> None:
         if self._sink is not None:
@@ -163,6 +179,9 @@ class _One:
         self._sink = self._sink or self._make()
         return self._sink
 
+    def seen(self, points: Sequence[Point]) -> None:
+        """Gets no points."""
+
     def close(self) -> None:
         if self._sink is not None:
             self._sink.close()
@@ -174,25 +193,29 @@ class _TensorBoard(_One):
 
     def __init__(self, setting: _Setting, identity: Identity) -> None:
         from rltel.export.tensorboard import TensorBoardSink  # imports tensorboard
-        from rltel.export.tensorboard_folder import folder_of_run
+        from rltel.export.tensorboard_folder import folder_of_run, take_folder
 
         config, run_dir = setting.config, setting.run_dir
         wanted = Path((config.tensorboard.path or "").replace("{run_dir}", str(run_dir)))
         folder = folder_of_run(wanted, identity.run_id)
         self.place = f"tensorboard --logdir {folder}"
-        super().__init__(
-            lambda: TensorBoardSink(folder, config.run.step_axis, writer=f"{identity.name}-replay", restarts=False)
-        )
+
+        def make() -> Sink:
+            taken = take_folder(wanted, identity.run_id)
+            return TensorBoardSink(taken, config.run.step_axis, writer=f"{identity.name}-replay", restarts=False)
+
+        super().__init__(make)
 
 
 class _Tracking(_One):
-    """W&B, SwanLab or Trackio."""
+    """W&B, SwanLab or Trackio. "Had" means handed to the package, which keeps it on disk until it is uploaded."""
 
     def __init__(self, name: str, setting: _Setting, identity: Identity) -> None:
         from rltel.export.tracking import TrackingSink
         from rltel.export.tracking_labels import labels_of
 
         self.name = name
+        self.note = _NOTES.get(name, "")
         labels = replace(labels_of(setting.config, identity, setting.environ), timeout_s=_PATIENCE_S)
         client = _client(name, setting.config, labels)
         self.place = client.describe()
@@ -232,6 +255,9 @@ class _Push:
         from rltel.export.prometheus_push import push_target
 
         return _PushSink(push_target(self._url, self._setting.config.run, identity))
+
+    def seen(self, points: Sequence[Point]) -> None:
+        """Gets all of them again."""
 
     def close(self) -> None:
         """Nothing is open."""

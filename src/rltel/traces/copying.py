@@ -13,7 +13,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import ProcessDescriptor,
 from rltel.core.errors import TraceError
 from rltel.export.perfetto_wire import varint
 from rltel.traces.clocks import Placement
-from rltel.traces.reader import parsed, raw_packets, read_varint
+from rltel.traces.reader import parsed, raw_packets, read_varint, text
 from rltel.traces.skim import REALTIME
 from rltel.traces.stamps import NO_TIME, stamp, stamped, unstamped
 
@@ -164,7 +164,7 @@ def _told(process: ProcessDescriptor) -> str:
     """What tells a profile's process from its others: its pid, if it is one (devices have made-up ones)."""
     if process.pid < _FIRST_PID:
         return str(process.pid)
-    return ", ".join(process.process_labels) or process.process_name
+    return ", ".join(map(text, process.process_labels)) or text(process.process_name)
 
 
 def _is_plain_event(tail: bytes, at: int) -> bool:

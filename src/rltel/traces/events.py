@@ -11,7 +11,7 @@ from typing import NamedTuple
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackDescriptor, TrackEvent
 
 from rltel.traces.event_heads import event_head
-from rltel.traces.reader import parsed, raw_packets
+from rltel.traces.reader import parsed, raw_packets, text
 from rltel.traces.skim import BOOTTIME, REALTIME
 from rltel.traces.stamps import NO_TIME, stamped, unstamped
 
@@ -143,8 +143,8 @@ class EventReader:
             sequence.default_clock = packet.trace_packet_defaults.timestamp_clock_id
             sequence.default_track = packet.trace_packet_defaults.track_event_defaults.track_uuid
         if packet.HasField("interned_data"):
-            sequence.names.update((each.iid, each.name) for each in packet.interned_data.event_names)
-            sequence.categories.update((each.iid, each.name) for each in packet.interned_data.event_categories)
+            sequence.names.update((each.iid, text(each.name)) for each in packet.interned_data.event_names)
+            sequence.categories.update((each.iid, text(each.name)) for each in packet.interned_data.event_categories)
         if packet.HasField("track_descriptor"):
             self._describe(packet.track_descriptor)
         return changed
@@ -152,8 +152,8 @@ class EventReader:
     def _describe(self, described: TrackDescriptor) -> None:
         process, thread = described.process, described.thread
         pid = process.pid or thread.pid
-        name = described.name or thread.thread_name or process.process_name
-        track = Track(described.uuid, described.parent_uuid, name, pid, thread.tid, process.process_name)
+        name = text(described.name or thread.thread_name or process.process_name)
+        track = Track(described.uuid, described.parent_uuid, name, pid, thread.tid, text(process.process_name))
         self.tracks[described.uuid] = track
         if self.described is not None:
             self.described(track)
@@ -161,12 +161,12 @@ class EventReader:
     def _event(self, packet: TracePacket, sequence: _Sequence) -> Event:
         event, number = packet.track_event, packet.trusted_packet_sequence_id
         faults = []
-        name = event.name
+        name = text(event.name)
         if event.name_iid:
             name = sequence.names.get(event.name_iid, "")
             if event.name_iid not in sequence.names:
                 faults.append(f"name {event.name_iid} of sequence {number} is not defined")
-        category = event.categories[0] if event.categories else ""
+        category = text(event.categories[0]) if event.categories else ""
         for iid in event.category_iids[:1]:
             category = sequence.categories.get(iid, "")
             if iid not in sequence.categories:

@@ -49,6 +49,11 @@ def parsed(raw: bytes, path: Path) -> TracePacket:
         raise TraceError(f"{path}: a damaged packet: {error}") from error
 
 
+def text(found: str | bytes) -> str:
+    """A string of a packet. What is no UTF-8 comes as bytes from the official classes: a name, and no damage."""
+    return found if isinstance(found, str) else found.decode(errors="replace")
+
+
 def compressed_block(raw: bytes, path: Path) -> bytes | None:
     """The deflated packets that a packet holds, or None if it is an ordinary one."""
     if raw.startswith(_COMPRESSED_TAG):

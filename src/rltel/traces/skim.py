@@ -13,7 +13,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import BuiltinClock, Trac
 from rltel.core.clock import Anchor
 from rltel.core.errors import TraceError
 from rltel.export.perfetto_wire import HOST_LABEL
-from rltel.traces.reader import SUFFIX, FileFrames, compressed_block, inflated_packets, parsed
+from rltel.traces.reader import SUFFIX, FileFrames, compressed_block, inflated_packets, parsed, text
 
 REALTIME = BuiltinClock.BUILTIN_CLOCK_REALTIME
 MONOTONIC = BuiltinClock.BUILTIN_CLOCK_MONOTONIC
@@ -127,7 +127,8 @@ def _note(found: Skimmed, raw: bytes) -> None:
 
 
 def _host_in(labels: Iterable[str]) -> str:
-    return next((label.removeprefix(HOST_LABEL) for label in labels if label.startswith(HOST_LABEL)), "")
+    spelled = map(text, labels)
+    return next((label.removeprefix(HOST_LABEL) for label in spelled if label.startswith(HOST_LABEL)), "")
 
 
 def _note_snapshot(found: Skimmed, packet: TracePacket) -> None:
@@ -152,7 +153,7 @@ def note_clocks(found: Skimmed, packet: TracePacket) -> None:
 
 def annotations(event: TrackEvent) -> dict[str, Any]:
     """Numbers and texts of an event whose annotations are not interned."""
-    return {each.name: _value(each) for each in event.debug_annotations}
+    return {text(each.name): _value(each) for each in event.debug_annotations}
 
 
 def _value(annotation: Any) -> Any:

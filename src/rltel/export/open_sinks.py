@@ -1,0 +1,145 @@
+"""Opens the destinations of numbers that a config switches on, each with its account and, if it is slow, its thread."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from prometheus_client import CollectorRegistry
+
+from rltel.core.clock import Clock
+from rltel.core.config import TelemetryConfig
+from rltel.core.identity import Identity
+from rltel.export.console import ConsoleSink
+from rltel.export.ledger import Ledger
+from rltel.export.pipeline import RemoteWorker
+from rltel.export.prometheus import OpenPrometheus, PrometheusSurroundings, open_prometheus
+from rltel.export.sink import Destination, Sink
+from rltel.names.otel import Namer
+
+_REPLAYED = {"otlp", "tensorboard", "wandb", "swanlab", "trackio"}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkSurroundings:
+    """What destinations need to know of their process."""
+
+    config: TelemetryConfig
+    identity: Identity
+    clock: Clock
+    environ: Mapping[str, str]
+    namer: Namer
+    stdout: TextIO
+    registry: CollectorRegistry | None
+    destination: Callable[[str], Destination]
+    """Makes the account of one more."""
+    destinations: Callable[[], Iterable[Destination]]
+    """The accounts of all."""
+    extra: tuple[Sink, ...] = ()
+    """Destinations that were built by hand."""
+
+
+@dataclass
+class OpenSinks:
+    """What was opened: nothing, if nothing is switched on."""
+
+    local: list[tuple[Sink, Destination]] = field(default_factory=list)
+    remote: list[RemoteWorker] = field(default_factory=list)
+    others: list[Any] = field(default_factory=list)
+    """Workers that take no commits."""
+    prometheus: OpenPrometheus = field(default_factory=OpenPrometheus)
+    places: list[str] = field(default_factory=list)
+
+
+def open_sinks(of: SinkSurroundings, run_dir: Path, undo: contextlib.ExitStack) -> OpenSinks:
+    """Open them: everything that can fail first, threads last. What was opened is closed by `undo`, if that unwinds.
+
+    Raises `ConfigError` for settings that cannot be, OSError for folders that cannot be made.
+    """
+    opened = OpenSinks()
+    for sink in _local_sinks(of, run_dir, opened, undo):
+        undo.callback(sink.close)
+        opened.local.append((sink, _account(of, run_dir, sink, undo)))
+    queue_bytes = int(of.config.pipeline.queue_mb * 1e6)
+    accounts = [(sink, _account(of, run_dir, sink, undo)) for sink in _remote_sinks(of)]
+    opened.remote.extend(RemoteWorker(sink, account, queue_bytes) for sink, account in accounts)
+    opened.remote.extend(_tracking_workers(of, run_dir, queue_bytes, undo))
+    for worker in opened.remote:
+        undo.callback(worker.close, 0.0)
+    sinks = [*(sink for sink, _ in opened.local), *(worker.sink for worker in opened.remote)]
+    opened.places = [*(f"{sink.name} {sink.describe()}" for sink in sinks), *opened.prometheus.places]
+    return opened
+
+
+def _account(of: SinkSurroundings, run_dir: Path, sink: Sink, undo: contextlib.ExitStack) -> Destination:
+    """A destination's account; of those that a replay can bring up to date, with a ledger."""
+    account = of.destination(sink.name)
+    if sink.name in _REPLAYED:
+        about: Mapping[str, Any] | None = getattr(sink, "about", None)
+        with contextlib.suppress(OSError):  # the disk takes nothing: then a replay sends what it sends again
+            account.ledger = Ledger(run_dir, of.identity.name, sink.name, sink.describe(), about=about, account=account)
+            undo.callback(account.ledger.close)
+    return account
+
+
+def _local_sinks(of: SinkSurroundings, run_dir: Path, opened: OpenSinks, undo: contextlib.ExitStack) -> Iterator[Sink]:
+    config = of.config
+    surroundings = PrometheusSurroundings(config, of.identity, of.destinations, of.destination, of.namer, of.registry)
+    opened.prometheus = open_prometheus(surroundings, run_dir)
+    undo.callback(opened.prometheus.close)
+    opened.others.extend(opened.prometheus.workers)
+    if opened.prometheus.sink is not None:
+        yield opened.prometheus.sink
+    if config.tensorboard.path is not None and of.identity.is_writer:
+        yield _tensorboard(of, config.tensorboard.path, run_dir)
+    if config.console.enabled and of.identity.is_writer:
+        yield ConsoleSink(of.stdout, config.console.interval_s, of.clock.monotonic_ns, table=config.console.table)
+    yield from of.extra
+
+
+def _tensorboard(of: SinkSurroundings, path: str, run_dir: Path) -> Sink:
+    from rltel.export.tensorboard import TensorBoardSink  # imports tensorboard
+
+    folder = Path(path.replace("{run_dir}", str(run_dir)))
+    return TensorBoardSink(folder, of.config.run.step_axis)
+
+
+def _remote_sinks(of: SinkSurroundings) -> Iterator[Sink]:
+    config = of.config
+    if config.otlp.enabled and config.otlp.metrics:
+        from rltel.export.otlp import open_otlp_metrics  # imports the OTLP encoders
+        from rltel.export.resource import resource_of
+
+        resource = resource_of(of.identity, config.run, of.environ)
+        yield open_otlp_metrics(config.otlp, resource, of.clock.realtime_ns(), of.environ)
+
+
+def _tracking_workers(
+    of: SinkSurroundings, run_dir: Path, queue_bytes: int, undo: contextlib.ExitStack
+) -> Iterator[RemoteWorker]:
+    """W&B, SwanLab and Trackio: of the writer alone."""
+    config = of.config
+    modes = (config.wandb.mode, config.swanlab.mode, config.trackio.mode)
+    if not of.identity.is_writer or all(mode == "disabled" for mode in modes):
+        return
+    from rltel.export.tracking import Client, TrackingSink, TrackingWorker  # only where there is one
+    from rltel.export.tracking_labels import labels_of
+
+    labels = labels_of(config, of.identity, of.environ)
+    clients: list[Client] = []
+    if config.wandb.mode != "disabled":
+        from rltel.export.wandb import WandbClient
+
+        clients.append(WandbClient(config.wandb, labels))
+    if config.swanlab.mode != "disabled":
+        from rltel.export.swanlab import SwanlabClient
+
+        clients.append(SwanlabClient(config.swanlab, labels))
+    if config.trackio.mode != "disabled":
+        from rltel.export.trackio import TrackioClient
+
+        clients.append(TrackioClient(config.trackio, labels))
+    for client in clients:
+        sink = TrackingSink(client)
+        yield TrackingWorker(sink, _account(of, run_dir, sink, undo), queue_bytes)
