@@ -294,3 +294,8 @@ def test_the_page_lists_every_set_as_it_is() -> None:
     text = (ROOT / "docs" / "phases.md").read_text()
     written = text.split("<!-- tables -->\n")[1]
     assert written == page(), f"docs/phases.md: write between the marks:\n{page()}"
+
+
+def test_a_set_with_a_sample_phase_does_not_count_its_whole_loop_as_sampling_too() -> None:
+    assert phase_set({"act": "sample", "env_step": "reward"}, "collector").loop_rl is None
+    assert phase_set(["act", "env_step"], "collector").loop_rl == "sample"

@@ -65,7 +65,7 @@ class TestOtherRecords:
     @pytest.mark.parametrize("value", [None, "three", [1], 10**400])
     def test_counters_that_are_no_numbers_are_refused(self, recorder: Recorder, value: Any) -> None:
         recorder.start()
-        with pytest.raises(RecordError, match="counter.'queue'.: expected a number"):
+        with pytest.raises(RecordError, match=r"counter\('queue'\): expected a number"):
             recorder.counter("queue", value)
         assert read(recorder).counters == []
 

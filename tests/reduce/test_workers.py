@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from rltel.core.errors import PayloadError
 from rltel.record.kinds import KINDS, Moments, State
+from rltel.record.phase_sets import phase_set
+from rltel.record.phases import PhaseClock
 from rltel.record.recorder import Recorder
 from rltel.reduce.snapshot import Metric, Snapshot
 from rltel.reduce.trackers import Trackers
@@ -654,3 +656,20 @@ def test_a_gauge_that_comes_late_does_not_replace_a_later_one_that_was_exported(
     assert learner.export_all() == {"v": 2.0, "n": 1.0}
     receiver.absorb(payloads[0])
     assert learner.export_all() == {"n": 1.0}
+
+
+def test_phases_of_one_name_in_two_roles_are_told_apart_by_the_role() -> None:
+    """What a new user does: both the learner and its collector have a phase "publish"."""
+    here, there = Trackers(Recorder()), Trackers(Recorder())
+    for trackers, role, times in ((here, "learner", 1), (there, "collector", 2)):
+        clock = PhaseClock(phase_set(["publish"], role), trackers.default, Recorder())
+        for _ in range(times):
+            with clock.iteration(), clock.phase("publish"):
+                pass
+    with there.taken() as snapshot:
+        payload = Sender().payload(snapshot)
+    assert Receiver(here).absorb(payload)
+    stats = here.export_all()
+    assert stats["timeperf/publish__count"] == 1
+    assert stats["timeperf/collector/publish__count"] == 2
+    assert stats["timeperf/cycle__count"] == 2, "a key that only one of them has stays as it is"

@@ -4,7 +4,6 @@ Only for our own families (`Family`). Those of others on the same registry may h
 (exemplars, native histograms), and go through it. Tests compare both, byte for byte.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
-from rltel.export.openmetrics import Written, allowed, claimed, head
+from rltel.export.openmetrics import Claims, Written, allowed, head
 
 _written: Callable[[float], str] = floatToGoString
 _END = b"# EOF\n"
@@ -107,21 +106,26 @@ def _text(registry: CollectorRegistry, encode: Callable[[list[Metric]], bytes]) 
 def _openmetrics(registry: CollectorRegistry, encode: Callable[[list[Metric]], bytes]) -> bytes:
     ours: list[Written] = []
     others: list[Metric] = []
-    claims: Counter[str] = Counter()
+    claims = Claims()
     for family in registry.collect():
         if isinstance(family, Family):
-            ours.append(_written_out(family))
-            claims.update(ours[-1].claimed())
+            written = _written_out(family)
+            ours.append(written)
+            claims.add(written.name, written.kind, written.lines.keys())
         else:
             others.append(family)
-            claims.update(claimed(family.name, family.type, {sample.name for sample in family.samples}))
-    clear = [family for family in others if not _clashes(family, claims)]
-    ours.extend(_written_out(family) for family in others if _clashes(family, claims))
+            claims.add(family.name, family.type, _sample_names(family))
+    clear = []
+    for family in others:
+        if claims.clash(family.name, family.type, _sample_names(family)):
+            ours.append(_written_out(family))
+        else:
+            clear.append(family)
     return encode(clear).removesuffix(_END) + "".join(allowed(ours, claims)).encode() + _END
 
 
-def _clashes(family: Metric, claims: Counter[str]) -> bool:
-    return any(claims[name] > 1 for name in claimed(family.name, family.type, {s.name for s in family.samples}))
+def _sample_names(family: Metric) -> set[str]:
+    return {sample.name for sample in family.samples}
 
 
 def _written_out(family: Metric) -> Written:

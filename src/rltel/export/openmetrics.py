@@ -5,9 +5,8 @@ series have the other's name (a counter ``x``, which is ``x_total``, beside a ga
 series of unknown type: Prometheus stores the same series, and only its type is not told.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 _SUFFIXES = {
     "counter": ("_total", "_created"),
@@ -19,27 +18,40 @@ _SUFFIXES = {
 _BELOW_ZERO = '{le="-'  # a bound comes first: before any name of ours
 
 
-@dataclass(slots=True)
-class Written:
-    """A family put into words: its head, and the lines of each sample name."""
+class Written(NamedTuple):
+    """A family put into words."""
 
     name: str
     kind: str
     about: str
-    lines: dict[str, str]
+    lines: Mapping[str, str]
+    """By the name of the samples."""
 
     def whole(self) -> str:
         """As one family."""
         return head(self.name, self.kind, self.about) + "".join(self.lines.values())
 
-    def claimed(self) -> set[str]:
-        """The names that nobody else may have."""
-        return claimed(self.name, self.kind, self.lines)
-
     def has_no_form(self) -> bool:
         """Whether it cannot stand as it is, whatever stands beside it."""
-        is_histogram = self.kind == "histogram"
-        return self.kind == "unknown" or (is_histogram and any(_BELOW_ZERO in lines for lines in self.lines.values()))
+        if self.kind == "histogram":
+            return any(_BELOW_ZERO in lines for lines in self.lines.values())
+        return self.kind == "unknown"
+
+
+class Claims:
+    """Which names families take for themselves: no two may have the same."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def add(self, name: str, kind: str, samples: Collection[str]) -> None:
+        """A family of this name and kind, with samples of these names."""
+        for each in _claimed(name, kind, samples):
+            self._counts[each] = self._counts.get(each, 0) + 1
+
+    def clash(self, name: str, kind: str, samples: Collection[str]) -> bool:
+        """Whether another family has a name of this one."""
+        return any(self._counts[each] > 1 for each in _claimed(name, kind, samples))
 
 
 def head(name: str, kind: str, about: str) -> str:
@@ -47,25 +59,26 @@ def head(name: str, kind: str, about: str) -> str:
     return f"# HELP {name} {about}\n# TYPE {name} {kind}\n"
 
 
-def claimed(name: str, kind: str, samples: Iterable[str]) -> set[str]:
-    """The names that a family takes for itself."""
-    return {name, *(name + suffix for suffix in _SUFFIXES.get(kind, ())), *samples}
+def _claimed(name: str, kind: str, samples: Collection[str]) -> Collection[str]:
+    suffixes = _SUFFIXES.get(kind)
+    if suffixes is None and len(samples) == 1 and name in samples:
+        return samples  # a gauge: thousands of them are the usual case
+    return {name, *(name + suffix for suffix in suffixes or ()), *samples}
 
 
-def allowed(families: Iterable[Written], claims: Counter[str]) -> Iterator[str]:
+def allowed(families: Iterable[Written], claims: Claims) -> Iterator[str]:
     """The words of all families, with those taken apart that OpenMetrics has no form for.
 
     Args:
         families: all that were put into words.
-        claims: how many families claim each name, these and others.
+        claims: theirs, and those of the families that others write.
     """
-    plain: dict[str, Written] = {}
+    plain: dict[str, tuple[str, list[str]]] = {}
     for family in families:
-        if family.has_no_form() or any(claims[name] > 1 for name in family.claimed()):
+        if family.has_no_form() or claims.clash(family.name, family.kind, family.lines.keys()):
             for name, lines in family.lines.items():
-                made = plain.setdefault(name, Written(name, "unknown", family.about, {}))
-                made.lines[name] = made.lines.get(name, "") + lines
+                plain.setdefault(name, (family.about, []))[1].append(lines)
         else:
             yield family.whole()
-    for family in plain.values():
-        yield family.whole()
+    for name, (about, each) in plain.items():
+        yield head(name, "unknown", about) + "".join(each)

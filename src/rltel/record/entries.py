@@ -43,6 +43,10 @@ class Kinds:
                     raise RecordError(f"{key}: recorded as {had} before, and now as {kind}; use another key")
             self._by_key.update(kinds)
 
+    def of(self, key: str) -> Kind | None:
+        """The kind of a key; None if nobody recorded it yet."""
+        return self._by_key.get(key)
+
     def _check_flat(self, key: str, kind: Kind, claimed: Mapping[str, Kind]) -> None:
         """Two keys must not come out as one: "loss" with its average, and a number called "loss/avg"."""
         for suffix in kind.suffixes:

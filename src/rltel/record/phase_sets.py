@@ -46,7 +46,10 @@ def phase_set(phases: Given, role: str) -> PhaseSet:
     if isinstance(phases, str):
         return _of_family(phases, role)
     loop, part = _LOOPS.get(role, ("iteration", "loop"))
-    return PhaseSet("own", role, loop, f"timeperf/{loop}", _own(phases), part)
+    own = _own(phases)
+    if any(phase.rl == part for phase in own):
+        return PhaseSet("own", role, loop, f"timeperf/{loop}", own, None)  # a phase is it, not the whole loop
+    return PhaseSet("own", role, loop, f"timeperf/{loop}", own, part)
 
 
 def _of_family(name: str, role: str) -> PhaseSet:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import index
 from threading import local
 from types import TracebackType
-from typing import Any, NoReturn, ParamSpec, Protocol, Self, TypeVar, cast
+from typing import Any, NoReturn, ParamSpec, Protocol, Self, SupportsIndex, TypeVar, cast
 
 from rltel.core.errors import RecordError
 from rltel.record.lane import Lane, Open
@@ -242,7 +242,7 @@ def as_flows(flow: int | Iterable[int] | None) -> Flows | None:
         return None
     if isinstance(flow, int):
         return (flow,)
-    if hasattr(flow, "__index__"):  # NumPy's integers
+    if isinstance(flow, SupportsIndex):  # NumPy's integers
         return (index(flow),)
     if isinstance(flow, Iterable) and not isinstance(flow, (str, bytes)):
         return tuple(flow)

@@ -73,6 +73,10 @@ class Trackers:
         """Make each key a metric of its kind, in whichever tracker: all of them, or (raising `RecordError`) none."""
         self._kinds.claim(kinds)
 
+    def kind_of(self, key: str) -> Kind | None:
+        """The kind of a key; None if nobody recorded it yet."""
+        return self._kinds.of(key)
+
     def add_reader(self, name: str) -> None:
         """A second consumer of all trackers, with a pending state of its own: neither drains the other."""
         self._readers.add(name)

@@ -25,6 +25,7 @@ VERSION = 1
 LARGEST_COUNT = 2.0**53  # above it, adding one changes nothing
 COUNT = "__count"  # ends the key of how often a mean was recorded, in AReaL's flat dicts
 Payload = dict[str, Any]
+_TIMES = "timeperf/"
 
 
 class Sender:
@@ -73,7 +74,18 @@ class Receiver:
             self._seen[sent.worker, sent.incarnation] = seen
         return True
 
+    def _apart(self, snapshot: Snapshot) -> Snapshot:
+        """Roles time phases of one name (a learner's "publish", a collector's): a worker's then carries its role."""
+        apart: dict[str, Metric] = {}
+        for key, metric in snapshot.items():
+            mine, theirs = self._trackers.kind_of(key), metric.state.kind
+            if mine is not None and mine.phase and theirs.phase and mine.phase.role != theirs.phase.role:
+                key = key.replace(_TIMES, f"{_TIMES}{theirs.phase.role}/", 1)  # noqa: PLW2901  # the same, told apart
+            apart[key] = metric
+        return Snapshot(apart)
+
     def _merge(self, snapshot: Snapshot, sent: Sent) -> None:
+        snapshot = self._apart(snapshot)
         by_tracker: dict[str, dict[str, State]] = {}
         for key, metric in snapshot.items():
             by_tracker.setdefault(metric.tracker, {})[key] = metric.state
