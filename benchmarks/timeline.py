@@ -38,7 +38,7 @@ from rltel.reduce.trackers import StatsTracker
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from realparts.areal import find_areal, real_modules
+from realparts.areal import find_areal, real_modules  # noqa: E402  # the tests' helpers
 
 ROUNDS = 15
 CALLS = 10_000
@@ -58,7 +58,7 @@ class Candidate:
 
     name: str
     call: Call
-    empty: Call = lambda: None  # noqa: E731  # the shortest nothing
+    empty: Call = lambda: None
 
 
 # --- on the training thread -------------------------------------------------------------------------------------------
@@ -90,7 +90,8 @@ def ours(recorder: Recorder) -> Iterator[Candidate]:
         for lane in recorder.lanes():
             lane.take()
 
-    for name, call in (("slice", plain), ("phase", phase), ("record_timing", timing), ("slice, arrow, attribute", rich)):
+    named = {"slice": plain, "phase": phase, "record_timing": timing, "slice, arrow, attribute": rich}
+    for name, call in named.items():
         yield Candidate(f"rltel {name}", call, empty)
 
 
@@ -113,7 +114,8 @@ def unilab() -> Candidate | None:
     if not (package / "uni_rl" / "logging" / "trace_event.py").is_file():
         return None
     spec = importlib.util.spec_from_file_location("trace_event", package / "uni_rl" / "logging" / "trace_event.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     recorder = module.TraceRecorder("bench")
@@ -175,7 +177,7 @@ print(statistics.median(times[event]) - statistics.median(times[nothing]))
 
 
 def viztracer() -> None:
-    """viztracer's own event. In a process of its own: its hooks slow everything else down."""
+    """The event of viztracer itself. In a process of its own: its hooks slow everything else down."""
     program = _VIZTRACER.format(calls=CALLS, rounds=ROUNDS)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     told = f"net {float(done.stdout) * 1e6:7.3f} us" if done.returncode == 0 else "is not installed"
@@ -225,7 +227,7 @@ def measure(candidates: list[Candidate]) -> None:
         print(f"  {name:36} net {net * 1e6:7.3f} us (best {best * 1e6:6.3f})   {net / base:7.4f} of the SDK's")
 
 
-# --- end to end ---------------------------------------------------------------------------------------------------------
+# --- end to end -------------------------------------------------------------------------------------------------------
 
 _RECEIVER = """
 import http.server

@@ -12,7 +12,6 @@ import yaml
 
 from rltel.core.config import TelemetryConfig
 from rltel.core.resolve import resolve
-from rltel.telemetry import _WITHOUT_EFFECT
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -55,15 +54,3 @@ def test_configuration_page_shows_every_field_with_its_default() -> None:
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     broken = [link for link in _LINK.findall(page.read_text()) if not (page.parent / link).exists()]
     assert not broken
-
-
-def test_the_settings_without_effect_are_those_that_the_page_lists() -> None:
-    """They are real settings, so that the list shrinks when they come to work."""
-    text = (ROOT / "docs" / "limitations.md").read_text()
-    (listed,) = re.findall(r"\*\*Settings without an effect yet:\*\*(.*?)\n- ", text, re.DOTALL)
-    named = re.findall(r"`([a-z]+\.[a-z_]+)(?::[^`]*)?`", listed)
-    assert sorted(named) == sorted(_WITHOUT_EFFECT)
-    config = TelemetryConfig()
-    for setting in named:
-        section, field = setting.split(".")
-        assert hasattr(getattr(config, section), field), setting

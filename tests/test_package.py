@@ -1,6 +1,9 @@
 """The functions of the package itself, and what a newcomer tripped over."""
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from textwrap import dedent
 
@@ -95,10 +98,30 @@ def test_run_dir_is_filled_in_in_every_path(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_settings_without_effect_are_said(tmp_path: Path) -> None:
+def test_sigterm_ends_the_program_as_its_own_end_does(tmp_path: Path) -> None:
+    """Asked for by ``pipeline.sigterm``: what waits arrives, and the exit status says which signal it was."""
     code = """
-        import logging, sys, rltel
-        logging.basicConfig(stream=sys.stdout, level=logging.WARNING)
-        rltel.init({"jsonl": {"path": "r.jsonl", "write": "worker"}, "pipeline": {"sigterm": True}})
+        import os, signal, time, rltel
+        record = {"path": "r.jsonl", "write": "worker"}
+        rltel.init({"jsonl": record, "pipeline": {"sigterm": True}, "trace": {"enabled": True}})
+        with rltel.slice("open"):
+            rltel.log({"a": 1.0}, step=3)
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
     """
-    assert "jsonl.write, pipeline.sigterm: set, but without effect in this version" in run(code, tmp_path)
+    command = [sys.executable, "-c", dedent(code)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
+    assert [line.step for line in rltel.read_jsonl(tmp_path / "r.jsonl")] == [3]
+
+
+def test_a_handler_of_the_user_s_own_stays(tmp_path: Path) -> None:
+    code = """
+        import logging, signal, sys, rltel
+        logging.basicConfig(stream=sys.stdout, level=logging.WARNING)
+        mine = lambda *_: None
+        signal.signal(signal.SIGTERM, mine)
+        rltel.init({"jsonl": {"path": "r.jsonl"}, "pipeline": {"sigterm": True}})
+        assert signal.getsignal(signal.SIGTERM) is mine
+    """
+    assert "pipeline.sigterm: SIGTERM has a handler already" in run(code, tmp_path)

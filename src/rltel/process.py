@@ -70,6 +70,10 @@ class Process:
         atexit.register(self._at_exit)
         if resolved.pipeline.sigterm:
             _leave_on_sigterm()
+        if self.telemetry.tracks:
+            from rltel.export.tracking_hooks import at_end  # only where there is a tracking service
+
+            at_end(self._at_exit)  # their packages need threads, which Python's own end no longer gives
         self._finalizer = Finalize(None, self._at_exit, exitpriority=10)  # multiprocessing's children skip atexit
         if self.telemetry.run_dir is not None:
             print(self.telemetry.describe(), file=sys.stderr, flush=True)

@@ -27,6 +27,7 @@ from rltel.export.open_sinks import OpenSinks, SinkSurroundings, open_sinks
 from rltel.export.open_timeline import OpenTimeline, Surroundings, open_timeline
 from rltel.export.pipeline import Pipeline
 from rltel.export.sink import Destination, Sink
+from rltel.export.strict import StrictNames
 from rltel.export.worker import Parcel, Worker
 from rltel.names.otel import Namer
 from rltel.record.device.device_timeline import device_timeline
@@ -40,7 +41,6 @@ from rltel.reduce.trackers import Trackers
 
 _log = logging.getLogger("rltel")
 _NOT_YET = {"terminal.enabled": "the live panel"}
-_WITHOUT_EFFECT = ("names.strict",)
 _JSONL_BYTES = 1000  # about what a metric of a commit that waits to be written holds in memory
 
 
@@ -70,7 +70,6 @@ class Telemetry:
         tracer_provider: TracerProvider | None = None,
     ) -> None:
         _refuse_what_is_not_there(config)
-        _say_what_has_no_effect(config)
         self.config = config
         self.identity = identity
         self._environ = os.environ if environ is None else environ
@@ -90,6 +89,7 @@ class Telemetry:
         self._stdout = stdout or sys.stdout
         self._registry = registry
         self._namer = Namer(max_series=config.names.max_series_per_metric)
+        self._strict = StrictNames() if config.names.strict else None
         self._sinks = OpenSinks()
         self._lock = threading.Lock()
         self._commits = 0
@@ -194,6 +194,11 @@ class Telemetry:
         return self.identity.run_dir
 
     @property
+    def tracks(self) -> bool:
+        """Whether a tracking service (W&B, SwanLab, Trackio) is on."""
+        return any(isinstance(worker, TakesMedia) for worker in self._sinks.remote)
+
+    @property
     def prometheus_url(self) -> str | None:
         """The scrape endpoint, if there is one."""
         return self._sinks.prometheus.url
@@ -237,6 +242,8 @@ class Telemetry:
             if snapshot and not mine:
                 return  # what was reduced over a group is the writer's to export, alone
             snapshot = Snapshot(mine)
+        if self._strict is not None:
+            self._strict.check(snapshot)
         with self._lock:
             if self._closed:
                 return
@@ -275,7 +282,9 @@ class Telemetry:
         takers = [worker for worker in self._sinks.remote if isinstance(worker, TakesMedia)]
         for worker in takers:
             worker.put_media(made)
-        if not takers and self._pipeline.account.dropped("unsupported"):
+        if self._pipeline.shows:
+            self._pipeline.show(made)
+        elif not takers and self._pipeline.account.dropped("unsupported"):
             _log.warning("%s: no destination that is on can hold a %s (counted; said once)", key, kind)
 
     def sync_clocks(self, group: Any) -> ClockOffset:
@@ -340,13 +349,6 @@ def _refuse_what_is_not_there(config: TelemetryConfig) -> None:
         value = _setting(config, path)
         if value not in (False, None, "disabled"):
             raise ConfigError(f"{path}: {what} is not in this version of rltel, got {value!r}")
-
-
-def _say_what_has_no_effect(config: TelemetryConfig) -> None:
-    default = TelemetryConfig()
-    changed = [path for path in _WITHOUT_EFFECT if _setting(config, path) != _setting(default, path)]
-    if changed:
-        _log.warning("%s: set, but without effect in this version of rltel", ", ".join(changed))
 
 
 def _setting(config: TelemetryConfig, path: str) -> Any:

@@ -11,6 +11,7 @@ from export.making import commit, identity
 from realparts.ledgered import keep_record
 from realparts.otlp_receiver import otlp_sink
 from rltel.cli.replay import replay_command
+from rltel.export.ledger import Ledger
 
 app = typer.Typer()
 app.command()(replay_command)
@@ -92,6 +93,15 @@ def test_a_mistake_is_one_line_and_exit_code_1(run_dir: Path, arguments: list[st
     assert (code, out) == (1, "")
     assert said in err
     assert "Traceback" not in err
+
+
+def test_says_where_the_run_itself_sent_to_if_that_is_elsewhere(run_dir: Path) -> None:
+    Ledger(run_dir, "learner-0.1", "otlp", "http://collector:4318/v1/metrics").sent(0, 2)
+    _, out, _ = call(run_dir, "--to", "otlp", "--endpoint", "http://127.0.0.1:1", "--dry-run")
+    assert "the run itself sent to http://collector:4318/v1/metrics" in out
+    _, out, _ = call(run_dir, "--to", "otlp", "--endpoint", "http://collector:4318", "--dry-run")
+    assert "itself" not in out
+    assert "3 there already, 0 to send" in out
 
 
 def test_a_record_elsewhere(run_dir: Path) -> None:

@@ -6,6 +6,7 @@ One metric has one name, whichever way it came.
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from opentelemetry.sdk.resources import Resource
 
@@ -85,3 +86,22 @@ def test_what_a_point_says_is_stronger_than_its_resource(made: Commit, tmp_path:
         send(server, step, resource)
         found = server.series("rl_phase_duration_seconds_count")
     assert [labels["rl_role"] for labels in found] == ["collector"]
+
+
+def test_victoria_metrics_takes_exponential_histograms(tmp_path: Path) -> None:
+    """It makes ranges of its own of them; count, sum and quantiles are right."""
+
+    def record(trackers: Trackers) -> None:
+        trackers.default.distribution(x=np.array([1.0, 2.0, 3.0, 100.0]))
+
+    with victoria_metrics(tmp_path) as server:
+        config = OtlpConfig(endpoint=server.otlp_endpoint, exponential_histograms=True)
+        made = commit(recorded(record), time_ns=time.time_ns())
+        sink = open_otlp_metrics(config, Resource({}), made.time_ns - 10**9, {})
+        sink.write(made, Points().of(made))
+        sink.close()
+        ((_, count),) = server.wait_for("rl_stats_x_distribution_count")
+        ((_, total),) = server.query("rl_stats_x_distribution_sum")
+        ((_, top),) = server.query("histogram_quantile(1, sum by (vmrange) (rl_stats_x_distribution_bucket))")
+    assert (count, total) == (4.0, 106.0)
+    assert top == pytest.approx(100.0, rel=0.05)

@@ -13,7 +13,7 @@ from opentelemetry.sdk.resources import Resource
 
 from export.making import Points, commit, recorded
 from rltel.export.exponential import SCALE, exponential
-from rltel.export.otlp import metrics_data
+from rltel.export.otlp_data import metrics_data
 from rltel.record.buckets import bucket_of, count_buckets, quantile
 from rltel.reduce.trackers import Trackers
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from export.making import run_python
-from rltel.export.ledger import Ledger, Numbers, about, folder_of, had, kept, places
+from rltel.export.ledger import Ledger, Numbers, about, elsewhere, folder_of, had, kept
 from rltel.export.sink import Destination
 
 WHO, WHERE = ("learner-0.1", "otlp"), "http://127.0.0.1:4318"
@@ -61,14 +61,15 @@ class TestLedger:
     def test_another_place_is_another_destination(self, tmp_path: Path) -> None:
         ledger(tmp_path).sent(1)
         assert numbers(tmp_path, "http://elsewhere:4318") == []
-        assert places(tmp_path, "otlp") == [WHERE]
+        assert elsewhere(tmp_path, "otlp", "http://elsewhere:4318") == [WHERE]
+        assert elsewhere(tmp_path, "otlp", WHERE) == []
 
     def test_a_place_in_the_run_directory_moves_with_it(self, tmp_path: Path) -> None:
         before, after = tmp_path / "before", tmp_path / "after"
         Ledger(before, "learner-0.1", "tensorboard", f"tensorboard --logdir {before}/tb").sent(1)
         before.rename(after)
         assert 1 in had(after, "learner-0.1", "tensorboard", f"tensorboard --logdir {after}/tb")
-        assert places(after, "tensorboard") == ["tensorboard --logdir {run_dir}/tb"]
+        assert elsewhere(after, "tensorboard", "") == ["tensorboard --logdir {run_dir}/tb"]
 
     def test_no_secret_of_a_place_is_written(self, tmp_path: Path) -> None:
         Ledger(tmp_path, *WHO, "http://user:secret@host/?key=secret", about={"api_key": "secret"})

@@ -22,7 +22,8 @@ from realparts.otlp_receiver import ReceivedMetric, RotelAgent, otlp_grpc_sink, 
 from realparts.processes import free_port
 from rltel.core.config import OtlpConfig, RunConfig
 from rltel.export.commit import Commit
-from rltel.export.otlp import OtlpSink, metric_exporter, metrics_data, open_otlp_metrics
+from rltel.export.otlp import OtlpSink, open_otlp_metrics
+from rltel.export.otlp_data import ExporterCarrier, metrics_data
 from rltel.export.otlp_transport import SendError
 from rltel.export.resource import resource_of
 from rltel.reduce.trackers import Trackers
@@ -40,8 +41,12 @@ def everything(trackers: Trackers) -> None:
 
 
 def sink_for(config: OtlpConfig, **environ: str) -> OtlpSink:
-    exporter, address = metric_exporter(config, environ)
-    return OtlpSink(exporter, resource_of(identity(), RunConfig(algo="sac", task="ant"), {}), STARTED_NS, address, 5.0)
+    resource = resource_of(identity(), RunConfig(algo="sac", task="ant"), {})
+    return open_otlp_metrics(config, resource, STARTED_NS, environ)
+
+
+def address_of(config: OtlpConfig, environ: dict[str, str]) -> str:
+    return open_otlp_metrics(config, Resource({}), 0, environ).describe()
 
 
 def send(sink: OtlpSink, *commits: Commit) -> None:
@@ -87,6 +92,15 @@ class TestThroughRotel:
         assert (passed.scope.name, passed.scope.version) == ("rltel.rollout", VERSION)
         assert passed.attributes == {"rl.stat": "avg", "rl.key": "rollout/pass@1"}
         assert passed.resource["rl.role"] == "learner"
+
+    def test_exponential_histograms_arrive(self, agent_and_config: tuple[RotelAgent, OtlpConfig]) -> None:
+        agent, config = agent_and_config
+        fields = {name: getattr(config, name) for name in config.given()}
+        send(sink_for(OtlpConfig(**fields, exponential_histograms=True)), commit(recorded(everything)))
+        found = agent.wait_for_metric("rl.stats.seq_len.distribution")
+        point: Any = found.point
+        assert (found.kind, point.scale, point.count, point.zero_count) == ("exponential_histogram", 4, 4, 1)
+        assert (len(point.positive.bucket_counts), len(point.negative.bucket_counts)) == (384 - 25 + 1, 1)
 
 
 def buckets(metric: ReceivedMetric) -> list[tuple[float, int]]:
@@ -233,11 +247,11 @@ class TestEndpoint:
     NOBODY = "http://127.0.0.1:1"
 
     def test_the_config_s_endpoint_is_the_base(self) -> None:
-        _, address = metric_exporter(OtlpConfig(endpoint="http://here:4318"), {})
+        address = address_of(OtlpConfig(endpoint="http://here:4318"), {})
         assert address == "http://here:4318/v1/metrics"
 
     def test_the_variable_for_metrics_is_taken_as_it_is(self) -> None:
-        _, address = metric_exporter(OtlpConfig(), {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://there:1/x"})
+        address = address_of(OtlpConfig(), {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://there:1/x"})
         assert address == "http://there:1/x"
 
     @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
@@ -247,13 +261,13 @@ class TestEndpoint:
             "OTEL_EXPORTER_OTLP_ENDPOINT": "http://general:1",
             "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://metrics:2",
         }
-        _, address = metric_exporter(OtlpConfig(endpoint="http://general:1", protocol=protocol), environ)
+        address = address_of(OtlpConfig(endpoint="http://general:1", protocol=protocol), environ)
         assert address == "http://metrics:2"
 
     @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
     def test_but_not_than_the_config(self, protocol: Any) -> None:
         environ = {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://metrics:2"}
-        _, address = metric_exporter(OtlpConfig(endpoint="http://config:3", protocol=protocol), environ)
+        address = address_of(OtlpConfig(endpoint="http://config:3", protocol=protocol), environ)
         assert address.startswith("http://config:3")
 
     @pytest.mark.parametrize(
@@ -261,10 +275,10 @@ class TestEndpoint:
         [("http/protobuf", "http://127.0.0.1:4318/v1/metrics"), ("grpc", "http://127.0.0.1:4317")],
     )
     def test_default(self, protocol: Any, address: str) -> None:
-        assert metric_exporter(OtlpConfig(protocol=protocol), {})[1] == address
+        assert address_of(OtlpConfig(protocol=protocol), {}) == address
 
     def test_no_secret_is_in_the_address(self) -> None:
-        _, address = metric_exporter(OtlpConfig(endpoint="http://me:geheim@here:4318"), {})
+        address = address_of(OtlpConfig(endpoint="http://me:geheim@here:4318"), {})
         assert address == "http://here:4318/v1/metrics"
 
     def test_grpc_takes_headers_with_capitals(self, tmp_path: Path) -> None:
@@ -332,11 +346,11 @@ class TestFailures:
                 send(sink_for(config), commit({"x": 1.0}))
             assert not raised.value.retryable
 
-    def test_an_injected_exporter_that_fails_is_told_apart_by_the_step(self) -> None:
+    def test_an_injected_exporter_that_fails_raises(self) -> None:
         exporter = Kept()
         exporter.result = MetricExportResult.FAILURE
-        with pytest.raises(ConnectionError, match="here did not take the metrics of step 7"):
-            send(OtlpSink(exporter, Resource({}), 0, "here", 1.0), commit({"x": 1.0}, step=7))
+        with pytest.raises(ConnectionError, match="exporter did not take"):
+            send(OtlpSink(ExporterCarrier(exporter, Resource({}), 0, 1.0), "here"), commit({"x": 1.0}, step=7))
 
     def test_the_time_of_one_export_is_bounded(self, receiver: Receiver) -> None:
         receiver.status = 503
@@ -358,14 +372,11 @@ class TestFailures:
     )
     def test_the_time_out_of_the_variables_reaches_the_export(self, environ: dict[str, str], wanted: float) -> None:
         sink = open_otlp_metrics(OtlpConfig(endpoint="http://127.0.0.1:1"), Resource({}), 0, environ)
-        kept = Kept()
-        sink._exporter = kept
-        send(sink, commit({"x": 1.0}))
-        assert kept.timeouts == [wanted * 1e3]
+        assert sink._carrier._transport.timeout_s == wanted  # type: ignore[attr-defined]  # of the one that was opened
 
     def test_an_injected_exporter_gets_the_metrics(self) -> None:
         exporter = Kept()
-        send(OtlpSink(exporter, Resource({}), 0, "here", 1.0), commit({"x": 1.0}))
+        send(OtlpSink(ExporterCarrier(exporter, Resource({}), 0, 1.0), "here"), commit({"x": 1.0}))
         assert len(exporter.batches) == 2
         assert exporter.batches[1] == "shutdown"
 

@@ -463,6 +463,7 @@ class TestOverflow:
             trackers.default.count({f"reward/c{i}": 1.0 for i in range(4)})
 
         points = self.points(2, record, record)
+        assert self.late([each for each in points if each.kind == "counter"], "rl.reward.term").value == 2 * 2.0
         series = [(each.name, each.kind, tuple(sorted(each.attributes.items()))) for each in points]
         assert len(series) == len(set(series))
 

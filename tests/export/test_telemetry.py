@@ -108,7 +108,7 @@ class TestInit:
 
     @pytest.mark.parametrize(
         ("section", "field", "value"),
-        [("terminal", "enabled", True), ("wandb", "mode", "offline"), ("swanlab", "mode", "local")],
+        [("terminal", "enabled", True)],
     )
     def test_what_is_not_there_yet_is_refused(self, program: Program, section: str, field: str, value: Any) -> None:
         with pytest.raises(ConfigError, match=f"{section}.{field}: .* is not in this version of rltel"):
@@ -562,3 +562,54 @@ def test_signals_are_left_alone(program: Program, tmp_path: Path) -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     program.init(on(tmp_path))
     assert {number: signal.getsignal(number) for number in before} == before
+
+
+class TestStrictNames:
+    def test_refuse_a_commit_and_lose_nothing(self, program: Program, tmp_path: Path) -> None:
+        program.init({**on(tmp_path), "names": {"strict": True}})
+        tracker = program.process.trackers.default
+        tracker.gauge({"Loss/actor": 1.0})
+        tracker.scalar(typo=2.0)
+        with pytest.raises(RecordError, match=r'the catalogue has no key "typo"'):
+            program.process.commit(step=1)
+        assert {"Loss/actor", "typo"} <= set(program.process.trackers.export_all())
+        program.process.commit({"Loss/actor": 1.0}, step=1)
+        program.process.shutdown()
+        assert [line.values for line in read_jsonl(tmp_path / "record.jsonl")] == [{"Loss/actor": 1.0}]
+
+
+class TestJsonlFromAWorker:
+    def test_every_commit_is_there_in_order_and_commit_does_not_write(self, program: Program, tmp_path: Path) -> None:
+        telemetry = program.init({"jsonl": {"path": str(tmp_path / "record.jsonl"), "write": "worker"}})
+        for step in range(50):
+            telemetry.commit({"x": float(step)}, step=step)
+        assert telemetry.flush(10.0)
+        assert [line.step for line in read_jsonl(tmp_path / "record.jsonl")] == list(range(50))
+
+
+class TestMedia:
+    def test_without_a_destination_that_can_hold_it_it_is_counted_and_said_once(
+        self, program: Program, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        program.init(on(tmp_path))
+        for step in range(2):
+            program.process.show("text", "sample", "hello", step=step)
+        said = [record.message for record in caplog.records if "can hold a text" in record.message]
+        assert said == ["sample: no destination that is on can hold a text (counted; said once)"]
+
+    def test_a_payload_of_another_type_raises_at_the_call(self, program: Program, tmp_path: Path) -> None:
+        program.init(on(tmp_path))
+        with pytest.raises(RecordError, match="sample"):
+            program.process.show("text", "sample", 3, step=0)
+
+    def test_texts_reach_tensorboard(self, program: Program, tmp_path: Path) -> None:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        telemetry = program.init({"tensorboard": {"path": str(tmp_path / "tb")}})
+        program.process.show("text", "sample", "hello", step=3)
+        assert telemetry.flush(10.0)
+        program.process.shutdown()
+        read = EventAccumulator(str(tmp_path / "tb"), size_guidance={"tensors": 0}).Reload()
+        (tag,) = [tag for tag in read.Tags()["tensors"] if tag.startswith("sample")]
+        (event,) = read.Tensors(tag)
+        assert (event.step, event.tensor_proto.string_val[0]) == (3, b"hello")

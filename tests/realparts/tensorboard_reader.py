@@ -53,9 +53,7 @@ class Pages:
 
     def scalars(self) -> dict[str, dict[str, list[tuple[int, float]]]]:
         """Of each run and tag: steps and values, as far as they are loaded."""
-        found = self._provider.read_scalars(
-            RequestContext(), experiment_id="", plugin_name="scalars", downsample=9_999
-        )
+        found = self._provider.read_scalars(RequestContext(), experiment_id="", plugin_name="scalars", downsample=9_999)
         return {
             run: {tag: [(point.step, point.value) for point in points] for tag, points in tags.items()}
             for run, tags in found.items()

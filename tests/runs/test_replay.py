@@ -32,25 +32,24 @@ from rltel.export.tensorboard import open_tensorboard
 from rltel.names.otel import Namer
 from rltel.reduce.trackers import Trackers
 from rltel.runs.recorded import recorded as read_record
-from rltel.runs.replay import Replay, Report, replay
+from rltel.runs.replay import Replay, replay
+from rltel.runs.report import Report
+from rltel.runs.target import Target
 from rltel.runs.targets import NAMES
 
 QUIET = environment()
 
 
-class ListTarget:
+class ListTarget(Target):
     """A destination that remembers, and can be told to refuse."""
 
-    name, place, note = "list", "here", ""
-    of_writer, sums, at_once, ordered = False, True, False, False
+    name, place = "list", "here"
+    sums = True
 
     def __init__(self, refuse_at: int | None = None, error: Exception | None = None) -> None:
         self.sinks: dict[str, ListSink] = {}
         self.closed = False
         self.refuse_at, self.error = refuse_at, error or ValueError("no room")
-
-    def seen(self, points: Sequence[Point]) -> None:
-        """As any."""
 
     def open(self, identity: Identity, started_ns: int) -> Sink:
         target = self
@@ -192,10 +191,11 @@ class TestRefused:
         seen = []
 
         class Nested(ListTarget):
-            def close(self) -> None:
+            def open(self, identity: Identity, started_ns: int) -> Sink:
                 with pytest.raises(RltelError, match="list: another replay to here is at work"):
                     to_list(tmp_path)
                 seen.append(True)
+                return super().open(identity, started_ns)
 
         to_list(tmp_path, Nested())
         assert seen == [True]
@@ -350,6 +350,19 @@ class TestTensorBoard:
         assert [(each.had, each.sent) for each in report.processes] == [(4, 2)]
         assert steps(tmp_path / "tensorboard")["lr"] == [0, 10, 20, 30, 40, 50]
         assert scalars(tmp_path / "tensorboard")["lr"][5].wall_time == made[5].time_ns / 1e9
+
+    def test_a_run_that_was_killed_is_complete_after_a_replay(self, tmp_path: Path) -> None:
+        code = (
+            "import os, sys, rltel\n"
+            "rltel.init({'tensorboard': {'path': '{run_dir}/tensorboard'}}, run_dir=sys.argv[1])\n"
+            "for step in range(5):\n    rltel.log({'x': 1.0}, step=step)\n"
+            "assert rltel.flush()\nrltel.log({'x': 1.0}, step=5)\nos.kill(os.getpid(), 9)\n"
+        )
+        assert run_python(code, tmp_path).returncode == -signal.SIGKILL
+        (sent,) = self.replay(tmp_path).processes
+        assert (sent.commits, sent.had + sent.sent) == (6, 6)
+        assert sent.had >= 5
+        assert steps(tmp_path / "tensorboard")["x"] == [0, 1, 2, 3, 4, 5]
 
     def test_what_was_lost_in_between_hides_nothing_that_came_after(self, tmp_path: Path) -> None:
         made = training(tmp_path)

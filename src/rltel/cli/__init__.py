@@ -4,12 +4,14 @@ import typer
 
 from rltel.cli.config import app as config_app
 from rltel.cli.doctor import doctor_command
+from rltel.cli.replay import replay_command
 from rltel.cli.trace import app as trace_app
 
 app = typer.Typer(name="rltel", help="Telemetry for reinforcement-learning training.", no_args_is_help=True)
 app.add_typer(config_app, name="config", help="Look at the configuration.")
 app.add_typer(trace_app, name="trace", help="Work on timelines.")
 app.command("doctor")(doctor_command)
+app.command("replay")(replay_command)
 
 
 @app.callback()

@@ -14,7 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from rltel.core.errors import RltelError
-from rltel.runs.replay import Progress, Report, replay
+from rltel.runs.replay import Progress, replay
+from rltel.runs.report import Report
 from rltel.runs.targets import NAMES
 
 _EVERY_S = 10.0
@@ -57,9 +58,11 @@ def replay_command(
 
 
 def _lines(report: Report, dry_run: bool) -> Iterator[str]:
-    yield f"{report.destination} {report.place}"
+    yield report.place if report.place.startswith(report.destination) else f"{report.destination} {report.place}"
     if report.note:
         yield f"  note: {report.note}"
+    for place in report.elsewhere:
+        yield f"  note: the run itself sent to {place}; --config or --endpoint can name that one"
     for each in report.processes:
         did = each.note or (f"{each.missing} to send" if dry_run else f"{each.sent} sent, {each.missing} left")
         yield f"  {each.process}: {each.commits} commits, {each.had} there already, {did}"

@@ -45,7 +45,7 @@ def claim_place(run_dir: Path, role: str, wanted: int, *, rank_is_unique: bool =
     for index in count(wanted):
         while True:
             last = _last_incarnation(folder, role, index)
-            if last and _is_held(_path(folder, role, index, last), rank_is_unique):
+            if last and is_held(_path(folder, role, index, last), rank_is_unique):
                 break  # alive: try the next index
             path = _path(folder, role, index, last + 1)
             if publish(path, _myself()):
@@ -66,7 +66,8 @@ def _myself() -> dict[str, Any]:
     return {"machine": _machine(), "pid": os.getpid(), "started": start_of(os.getpid())}
 
 
-def _is_held(path: Path, rank_is_unique: bool) -> bool:
+def is_held(path: Path, rank_is_unique: bool) -> bool:
+    """Whether a claim's process is, as far as can be told from here, still there."""
     if path.with_suffix(".ended").exists():
         return False
     try:

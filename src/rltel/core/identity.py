@@ -95,7 +95,7 @@ def identify(
 
     With ``claim=False`` nothing touches the disk: the identity has no run directory (nothing is switched on).
     """
-    shared = run.id or _launcher_run_id(environ, place)
+    shared = run.id or launcher_run_id(environ, place)
     if not claim:
         run_id = shared or Run.new_id()
         return Identity(run_id, None, place.role, place.rank, place.world_size, place.rank, 1, False), None
@@ -178,7 +178,7 @@ def _whole(environ: Mapping[str, str], variable: str) -> int | None:
         raise IdentityError(f'{variable}: expected a whole number, got "{text}"') from None
 
 
-def _launcher_run_id(environ: Mapping[str, str], place: Place) -> str | None:
+def launcher_run_id(environ: Mapping[str, str], place: Place) -> str | None:
     """The id that the launcher gave to all that it started together."""
     return _torchrun_id(environ) or _slurm_id(environ, place)
 

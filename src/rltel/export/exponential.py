@@ -1,12 +1,13 @@
 """Our buckets as OpenTelemetry's exponential histograms of scale 4: both have 16 buckets per power of two.
 
 Bucket ``k`` of scale 4 holds magnitudes in ``(2^(k/16), 2^((k+1)/16)]``, just as ours do above 0. Two things differ: a
-negative value right on a bound counts in the bucket of the larger magnitudes (so that Prometheus's ``le`` is right); and
-all that is above 2^24 stands in the first bucket above it.
+negative value right on a bound counts in the bucket of the larger magnitudes (so that Prometheus's ``le`` is right);
+and all that is above 2^24 stands in the first bucket above it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from rltel.record.buckets import MIN_EXPONENT, PER_OCTAVE
@@ -38,23 +39,18 @@ class Exponential:
 
 def exponential(buckets: Mapping[int, float]) -> Exponential:
     """Sparse counts as an exponential histogram. Half counts (weights) are made whole so that their sum stays."""
-    whole = _whole(buckets)
+    indices = sorted(buckets)
+    counts = dict(zip(indices, whole(list(accumulate(buckets[index] for index in indices))), strict=True))
     return Exponential(
-        whole.get(0, 0),
-        _dense({index + _SHIFT: count for index, count in whole.items() if index > 0}),
-        _dense({-index + _SHIFT: count for index, count in whole.items() if index < 0}),
+        counts.get(0, 0),
+        _dense({index + _SHIFT: count for index, count in counts.items() if index > 0}),
+        _dense({-index + _SHIFT: count for index, count in counts.items() if index < 0}),
     )
 
 
-def _whole(buckets: Mapping[int, float]) -> dict[int, int]:
-    """Whole before they are told apart: what is cumulative must not fall."""
-    seen, before = 0.0, 0
-    whole = {}
-    for index in sorted(buckets):
-        seen += buckets[index]
-        whole[index] = int(seen) - before
-        before = int(seen)
-    return whole
+def whole(cumulative: Sequence[float]) -> list[int]:
+    """Counts of their own from those that go up, made whole before they are told apart: these must not fall."""
+    return [upper - lower for lower, upper in pairwise([0, *map(int, cumulative)])]
 
 
 def _dense(sparse: Mapping[int, int]) -> Dense:

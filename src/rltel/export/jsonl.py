@@ -95,6 +95,7 @@ def _header(identity: Identity) -> dict[str, Any]:
         "world_size": identity.world_size,
         "index": identity.index,
         "incarnation": identity.incarnation,
+        "writer": identity.is_writer,
     }
 
 

@@ -130,13 +130,14 @@ def about(run_dir: Path, process: str, destination: str) -> Mapping[str, Any]:
     return {}
 
 
-def places(run_dir: Path, destination: str) -> list[str]:
-    """Where the run's destinations of this name were."""
+def elsewhere(run_dir: Path, destination: str, place: str) -> list[str]:
+    """Where else the run delivered to destinations of this name."""
     found = []
     for path in sorted((run_dir / _FOLDER).glob(f"{destination}-*/place.json")):
         with suppress(OSError, ValueError, KeyError, TypeError):
-            found.append(str(json.loads(path.read_text())["place"]))
-    return found
+            if any(path.parent.glob(f"*.{_RUN}.bits")):
+                found.append(str(json.loads(path.read_text())["place"]))
+    return [each for each in found if each != _portable(place, run_dir)]
 
 
 def folder_of(run_dir: Path, destination: str, place: str = "") -> Path:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from rltel.core.errors import RecordError, RltelError
 
@@ -74,6 +74,7 @@ class Media:
         return self.payload
 
 
+@runtime_checkable
 class MediaSink(Protocol):
     """A destination that holds more than numbers."""
 

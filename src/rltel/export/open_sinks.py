@@ -99,10 +99,9 @@ def _local_sinks(of: SinkSurroundings, run_dir: Path, opened: OpenSinks, undo: c
 
 
 def _tensorboard(of: SinkSurroundings, path: str, run_dir: Path) -> Sink:
-    from rltel.export.tensorboard import TensorBoardSink  # imports tensorboard
+    from rltel.export.tensorboard import open_tensorboard  # imports tensorboard
 
-    folder = Path(path.replace("{run_dir}", str(run_dir)))
-    return TensorBoardSink(folder, of.config.run.step_axis)
+    return open_tensorboard(of.config, of.identity, Path(path.replace("{run_dir}", str(run_dir))))
 
 
 def _remote_sinks(of: SinkSurroundings) -> Iterator[Sink]:
@@ -119,27 +118,12 @@ def _tracking_workers(
     of: SinkSurroundings, run_dir: Path, queue_bytes: int, undo: contextlib.ExitStack
 ) -> Iterator[RemoteWorker]:
     """W&B, SwanLab and Trackio: of the writer alone."""
-    config = of.config
-    modes = (config.wandb.mode, config.swanlab.mode, config.trackio.mode)
-    if not of.identity.is_writer or all(mode == "disabled" for mode in modes):
+    modes = (of.config.wandb.mode, of.config.swanlab.mode, of.config.trackio.mode)
+    if all(mode == "disabled" for mode in modes):
         return
-    from rltel.export.tracking import Client, TrackingSink, TrackingWorker  # only where there is one
-    from rltel.export.tracking_labels import labels_of
+    from rltel.export.tracking import TrackingSink, TrackingWorker  # only where there is one
+    from rltel.export.tracking_clients import clients_of
 
-    labels = labels_of(config, of.identity, of.environ)
-    clients: list[Client] = []
-    if config.wandb.mode != "disabled":
-        from rltel.export.wandb import WandbClient
-
-        clients.append(WandbClient(config.wandb, labels))
-    if config.swanlab.mode != "disabled":
-        from rltel.export.swanlab import SwanlabClient
-
-        clients.append(SwanlabClient(config.swanlab, labels))
-    if config.trackio.mode != "disabled":
-        from rltel.export.trackio import TrackioClient
-
-        clients.append(TrackioClient(config.trackio, labels))
-    for client in clients:
+    for client in list(clients_of(of.config, of.identity)):
         sink = TrackingSink(client)
         yield TrackingWorker(sink, _account(of, run_dir, sink, undo), queue_bytes)

@@ -12,6 +12,7 @@ from opentelemetry.trace import ProxyTracerProvider, SpanContext, TracerProvider
 from rltel.core.clock import Clock
 from rltel.core.config import TelemetryConfig, TraceConfig
 from rltel.core.context import with_span
+from rltel.core.errors import ConfigError
 from rltel.core.identity import Identity
 from rltel.export.sink import Destination
 from rltel.export.timeline import TimelineConsumer, TimelineDrain
@@ -66,6 +67,8 @@ def open_timeline(of: Surroundings, run_dir: Path) -> OpenTimeline:
     Raises `ConfigError` for settings of OTLP that cannot be, OSError if the trace file cannot be made.
     """
     opened = OpenTimeline()
+    if of.tracer_provider is not None and not isinstance(of.tracer_provider, TracerProvider):
+        raise ConfigError(f"tracer_provider: expected an OpenTelemetry TracerProvider, got {of.tracer_provider!r}")
     of.recorder.tracer = None
     trace = of.config.trace
     if not _is_traced(trace, of.identity.rank):

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, MutableSequence, Sequence
 
 from rltel.export.commit import Commit
+from rltel.export.media import Media, MediaLostError, MediaSink
 from rltel.export.points import Point, Totals, points_of
 from rltel.export.sink import Destination, Sink
 from rltel.export.worker import Parcel, Worker
@@ -18,6 +19,7 @@ from rltel.names.otel import Namer
 
 _POINT_BYTES = 400  # about what one point holds in memory; the bound need not be exact
 _METRIC_BYTES = 1000  # and a metric of a commit that waits to become points
+_MAX_MEDIA = 100  # that wait for the local destinations
 _SAME_STEP = 100  # commits of one step that are kept in case it is the last
 
 
@@ -70,6 +72,7 @@ class Pipeline:
         self._inbox_lock = threading.Lock()  # held for a few instructions only
         self._skipped: dict[str, deque[Commit]] = {}
         self._places: dict[str, tuple[int, int | None]] = {}  # of each axis: the last step, and the last one sent
+        self._media: deque[Media] = deque(maxlen=_MAX_MEDIA)
         self._wake = threading.Event()
         self._idle = threading.Condition()
         self._handled = 0
@@ -89,6 +92,18 @@ class Pipeline:
             self._inbox_bytes += _METRIC_BYTES * len(commit.snapshot)
         while self._inbox_bytes > self._queue_bytes and len(self._inbox) > 1:
             self._drop_oldest()
+        self._wake.set()
+
+    @property
+    def shows(self) -> bool:
+        """Whether a local destination takes more than numbers."""
+        return any(isinstance(sink, MediaSink) for sink, _ in self._local)
+
+    def show(self, media: Media) -> None:
+        """Hand over a text, table, file, video or image for the local destinations. Never waits; the oldest go."""
+        if len(self._media) == _MAX_MEDIA:
+            self.account.dropped("queue_full")
+        self._media.append(media)
         self._wake.set()
 
     def flush(self, timeout_s: float) -> bool:
@@ -124,6 +139,7 @@ class Pipeline:
             self._wake.clear()
             closing = self._closing
             self._handle_inbox(None if closing else next_flush)
+            self._show_media()
             if closing:
                 self._release_skipped()
             if closing or self._flush_wanted >= 0 or time.monotonic() >= next_flush:
@@ -154,6 +170,19 @@ class Pipeline:
             with self._idle:
                 self._handled += 1
         self._wake.set()
+
+    def _show_media(self) -> None:
+        while self._media:
+            media = self._media.popleft()
+            for sink, destination in self._local:
+                if not isinstance(sink, MediaSink):
+                    continue
+                try:
+                    sink.write_media(media)
+                except MediaLostError as lost:
+                    destination.failed(lost, lost.reason)
+                except Exception as error:  # as with commits
+                    destination.failed(error)
 
     def _drop_oldest(self) -> None:
         """A commit that nobody had time for: its numbers are still in the sums."""

@@ -107,4 +107,4 @@ def _of_file(path: Path) -> list[Recorded]:
 def is_running(run_dir: Path, process: str) -> bool:
     """Whether the process still delivers by itself. One on another host counts as running until it says it ended."""
     claim = run_dir / "claims" / f"{process}.json"
-    return claim.exists() and claims._is_held(claim, rank_is_unique=False)
+    return claim.exists() and claims.is_held(claim, rank_is_unique=False)

@@ -6,7 +6,7 @@ Cumulative sums are built anew over all of a process's commits, sent or not, so 
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,55 +15,20 @@ from rltel.core.claims import Claim, claim_place
 from rltel.core.config import RunConfig
 from rltel.core.errors import RltelError
 from rltel.export.commit import Commit
-from rltel.export.ledger import Ledger, Numbers, folder_of, had, kept
+from rltel.export.ledger import Ledger, Numbers, elsewhere, folder_of, had, kept
 from rltel.export.points import Point, Totals, points_of
 from rltel.export.sink import Sink
 from rltel.export.worker import may_try_again
 from rltel.names.otel import Namer
 from rltel.runs.recorded import Recorded, is_running, recorded
-from rltel.runs.targets import Target, replay_config, target_of
+from rltel.runs.report import Report, Sent
+from rltel.runs.target import Target
+from rltel.runs.targets import replay_config, target_of
 
 _PAUSES_S = (0.5, 1.0, 2.0)
 
 Progress = Callable[[str, int, int], None]
 """Told about the process at work, how many commits were sent, and how many are to be sent in all."""
-
-
-@dataclass(slots=True)
-class Sent:
-    """One process's commits: how many there are, the destination had already, and were sent now."""
-
-    process: str
-    commits: int
-    had: int
-    sent: int = 0
-    note: str = ""
-
-    @property
-    def missing(self) -> int:
-        """Those that the destination still has not had."""
-        return 0 if self.note else self.commits - self.had - self.sent
-
-
-@dataclass(slots=True)
-class Report:
-    """What a replay did, or would do. ``error``: why it stopped, if it did."""
-
-    destination: str
-    place: str
-    note: str
-    processes: list[Sent] = field(default_factory=list)
-    error: str | None = None
-
-    @property
-    def sent(self) -> int:
-        """Commits that were sent."""
-        return sum(each.sent for each in self.processes)
-
-    @property
-    def missing(self) -> int:
-        """Commits that are still to be sent."""
-        return sum(each.missing for each in self.processes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +73,11 @@ class Replay:
         self.report = self._plan()
 
     def _plan(self) -> Report:
-        report = Report(self._target.name, self._target.place, self._target.note)
+        name, place = self._target.name, self._target.place
+        report = Report(name, place, self._target.note, elsewhere(self._run_dir, name, place))
         self._work = []
         for each in self._found:
-            before = had(self._run_dir, each.process, self._target.name, self._target.place)
+            before = had(self._run_dir, each.process, name, place)
             sent = Sent(each.process, len(each.numbers), sum(number in before for number in each.numbers))
             sent.note = self._why_not(each)
             report.processes.append(sent)
@@ -127,6 +93,8 @@ class Replay:
 
     def run(self, progress: Progress = lambda process, done, total: None) -> Report:
         """Send. A destination that refuses ends it: `Report.error` says why, and the next replay goes on there."""
+        if not self.report.missing:
+            return self.report
         claim = self._claim()
         try:
             report = self.report = self._plan()  # another replay may just have ended

@@ -25,12 +25,12 @@ from rltel.core.errors import RecordError
 from rltel.export.perfetto import PerfettoWriter
 from rltel.export.sink import Destination
 from rltel.export.timeline import TimelineDrain
+from rltel.record.device.clock import RENEW_NS, SPIN_NS
 from rltel.record.device.cuda_events import CudaEventSource
 from rltel.record.device.device_timeline import NOTED_NS, POLL_EVERY, DeviceTimeline
-from rltel.record.device.clock import RENEW_NS, SPIN_NS
+from rltel.record.device.event_source import StreamRef
 from rltel.record.device.slice import NOTHING
 from rltel.record.device.work import Drawn
-from rltel.record.device.event_source import StreamRef
 from rltel.record.recorder import Recorder
 from rltel.record.records import Placed
 

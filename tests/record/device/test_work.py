@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rltel.record.device.anchors import MAX_DRIFT, Anchor, Position
-from rltel.record.device.work import Measured, Stream, Submitted, draw
 from rltel.record.device.event_source import StreamRef
+from rltel.record.device.work import Measured, Stream, Submitted, draw
 
 MS = 1_000_000
 WIDE = Anchor(None, 0, 20 * MS)

@@ -28,7 +28,7 @@ def check_launcher(run: RunConfig, environ: Mapping[str, str] | None = None) -> 
         return
     try:
         place = identity.find_place(run, environ)
-        shared = run.id or identity._launcher_run_id(environ, place)
+        shared = run.id or identity.launcher_run_id(environ, place)
     except IdentityError as error:
         yield problem("launcher", str(error), "correct what it names")
         return
