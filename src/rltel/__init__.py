@@ -12,6 +12,7 @@ from contextvars import copy_context
 from typing import Any, ParamSpec, TypeVar, cast
 
 from opentelemetry.trace import TracerProvider
+from prometheus_client import CollectorRegistry
 
 from rltel.core.config import (
     ConsoleConfig,
@@ -98,6 +99,7 @@ def init(
     run_id: str | None = None,
     run_dir: str | os.PathLike[str] | None = None,
     tracer_provider: TracerProvider | None = None,
+    registry: CollectorRegistry | None = None,
 ) -> Telemetry:
     """Switch on what the config says, and print one line that says where each thing goes.
 
@@ -108,11 +110,13 @@ def init(
             torchrun, SLURM.
         run_id, run_dir: the run that this process belongs to; children of this process inherit both.
         tracer_provider: a TracerProvider of your own: slices become spans of it, instead of going to ``otlp.endpoint``.
+        registry: a Prometheus registry of your own, which the endpoint then serves too.
 
     Called again with the same arguments it returns the same object, with others it raises `RltelError`.
     Raises `ConfigError` or `IdentityError`, naming what was given and what is needed.
     """
-    given = {} if tracer_provider is None else {"tracer_provider": tracer_provider}
+    injected = {"tracer_provider": tracer_provider, "registry": registry}
+    given = {name: value for name, value in injected.items() if value is not None}
     return process.init(config, role=role, rank=rank, world_size=world_size, run_id=run_id, run_dir=run_dir, **given)
 
 

@@ -1,5 +1,7 @@
 """Our own health on the endpoint, and several instances on one registry."""
 
+import os
+
 import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
@@ -11,7 +13,7 @@ from realparts.prometheus import promtool_check_metrics
 from rltel.core.identity import Identity
 from rltel.export.commit import Commit
 from rltel.export.exposition import expose
-from rltel.export.prometheus_collector import RunCollector, forget, join
+from rltel.export.prometheus_collector import RunCollector, join
 from rltel.export.prometheus_table import PrometheusSink
 from rltel.export.sink import Destination, Waiting
 from rltel.names.otel import Namer
@@ -139,10 +141,16 @@ class TestOneRegistry:
         join(registry, collector(commit({"x": 2.0})))
         assert value(shown(registry), "rl_stats_x") == 2.0
 
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+    @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
     def test_a_forked_child_starts_empty(self, registry: Registry) -> None:
+        """What the parent had on the registry is the parent's."""
         join(registry, collector(commit({"x": 1.0})))
-        forget()
-        assert shown(registry) == ""
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if expose(registry, "").body == b"" else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert value(shown(registry), "rl_stats_x") == 1.0
 
 
 def test_joining_is_no_scrape() -> None:

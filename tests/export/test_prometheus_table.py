@@ -2,6 +2,7 @@
 
 import math
 import re
+import threading
 from collections.abc import Mapping
 
 import numpy as np
@@ -279,3 +280,35 @@ def test_20_000_series_cost_as_much_each_as_2_000() -> None:
             expose(registry, "")
         assert len(calls) < 20, "only our own health, whatever the number of series"
         calls.clear()
+
+
+def test_a_scrape_shows_one_moment() -> None:
+    """The two sums of an average are of the same commit, however often it is scraped while others come in."""
+    sink, points = PrometheusSink(), Points()
+    made = commit(recorded(lambda trackers: trackers.default.scalar(reward=3.0)))
+    sink.write(made, points.of(made))
+    ended = threading.Event()
+
+    def commits() -> None:
+        while not ended.is_set():
+            sink.write(made, points.of(made))
+
+    writing = threading.Thread(target=commits)
+    writing.start()
+    try:
+        for _ in range(300):
+            found = {sample.name: sample.value for family in sink.families() for sample in family.samples}
+            assert found["rl_stats_reward_numerator"] == 3.0 * found["rl_stats_reward_denominator"]
+    finally:
+        ended.set()
+        writing.join()
+
+
+def test_a_scrape_that_is_not_read_to_its_end_holds_nothing() -> None:
+    sink = PrometheusSink()
+    made = commit({"x": 1.0, "y": 2.0})
+    sink.write(made, Points().of(made))
+    begun = iter(sink.families())
+    next(begun)
+    sink.write(made, Points().of(made))
+    assert not sink._lock.locked()

@@ -180,6 +180,8 @@ class SpanEncoder:
             return _integer(value)
         if kind is bool:
             return b"\x10\x01" if value else b"\x10\x00"
+        if kind is list and depth < _MAX_DEPTH:
+            return _block(b"\x2a", b"".join([_block(b"\x0a", self._value(item, depth + 1)) for item in value]))
         return self._unusual(value, depth)
 
     def _unusual(self, value: Any, depth: int) -> bytes:

@@ -18,8 +18,6 @@ from rltel.export.prometheus_table import PrometheusSink
 from rltel.export.sink import Destination
 from rltel.names.otel import Namer
 
-__all__ = ["Endpoint", "OpenPrometheus", "PrometheusSink", "PrometheusSurroundings", "RunCollector", "open_prometheus"]
-
 
 class PrometheusSurroundings(NamedTuple):
     """What the process has that Prometheus is shown."""

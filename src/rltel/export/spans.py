@@ -96,7 +96,8 @@ class SpanWriter:
         self._stacks: dict[Lane, _Stack] = {}
         self._free: dict[int, _Extra] = {}
         self._links = FlowLinks()
-        self._flowing: list[tuple[SpanData, list[Passed]]] = []  # have ended; what they link to is not known yet
+        self._shared: dict[Site, bytes] = {}  # what all spans of a site have in common, encoded
+        self._flowing: list[tuple[SpanData, bytes, list[Passed]]] = []  # ended; what they link to is not known yet
         self._made: list[bytes] = []
 
     def begin_round(self) -> None:
@@ -140,8 +141,9 @@ class SpanWriter:
     def end_round(self) -> None:
         """Hand on what was made."""
         flowing, self._flowing = self._flowing, []
-        for span, passed in flowing:
-            self._add(span._replace(links=self._links.of(passed, Ids(span.trace_id, span.span_id))))
+        for span, shared, passed in flowing:
+            links = self._links.of(passed, Ids(span.trace_id, span.span_id))
+            self._add(span._replace(links=links) if links else span, shared)
         made, self._made = self._made, []
         for spans in _batches(made):
             self._send(request(self._resource, {SCOPE: spans}), len(spans))
@@ -267,7 +269,7 @@ class SpanWriter:
         return passed
 
     def _finish(self, ids: Ids, parent_id: int, site: Site, begin_ns: int, end: End, extra: _Extra) -> None:
-        attributes: dict[str, Any] = dict(site.span_attributes or ())
+        attributes: dict[str, Any] = {}
         begin = extra.begin
         if begin is not None:
             if begin.attributes:
@@ -276,19 +278,36 @@ class SpanWriter:
                 attributes[CPU_TIME] = (end.cpu_ns - begin.cpu_ns) / 1e9
         if end.attributes:
             attributes.update(end.attributes)
-        times = begin_ns + self._to_unix, max(end.time_ns, begin_ns) + self._to_unix
-        span = SpanData(*ids, parent_id, site.span_name, *times, attributes, end.error, extra.events)
         if extra.passed:
-            attributes["rl.flow.ids"] = list(dict.fromkeys(f"{flow:016x}" for flow, _ in extra.passed))
-            self._flowing.append((span, extra.passed))
+            attributes["rl.flow.ids"] = list(dict.fromkeys([f"{flow:016x}" for flow, _ in extra.passed]))
+        common = site.span_attributes
+        shared = b""
+        if common and attributes.keys().isdisjoint(common):
+            shared = self._shared.get(site) or self._new_shared(site)
+        elif common:
+            attributes = {**common, **attributes}  # the span's own win
+        to_unix = self._to_unix
+        end_ns = max(end.time_ns, begin_ns)
+        span = SpanData(
+            ids[0], ids[1], parent_id, site.span_name, begin_ns + to_unix, end_ns + to_unix,
+            attributes, end.error, extra.events,
+        )  # fmt: skip
+        if extra.passed:
+            self._flowing.append((span, shared, extra.passed))
         else:
-            self._add(span)
+            self._add(span, shared)
 
-    def _add(self, span: SpanData) -> None:
+    def _add(self, span: SpanData, shared: bytes = b"") -> None:
         try:
-            self._made.append(self._encoder.span(span))
+            self._made.append(self._encoder.span(span, shared))
         except ValueError as error:  # times before 1970, say
             self._destination.failed(error, "unreadable")
+
+    def _new_shared(self, site: Site) -> bytes:
+        if len(self._shared) >= _MAX_TEMPLATES:
+            self._shared.clear()
+        made = self._shared[site] = self._encoder.attributes(site.span_attributes)
+        return made
 
     def _new_template(self, site: Site) -> Template:
         if len(self._templates) >= _MAX_TEMPLATES:

@@ -158,7 +158,7 @@ def spell_ns(time_ns: float) -> str:
 
 def _check(file: Skimmed) -> None:
     if file.is_merged:
-        raise TraceError(f"{file.path}: is a merged trace already; merge into a place outside, or remove it first")
+        raise TraceError(f"{file.path}: is a merged trace already; merge the files that it was made of")
     if not file.anchors and REALTIME not in file.snapshot:
         raise TraceError(
             f"{file.path}: has no clock anchor (ClockSnapshot with the wall clock), so it cannot be placed in time"

@@ -53,25 +53,31 @@ class Converted:
 def convert(sources: Sequence[Path], output: Path, progress: Progress | None = None) -> Converted:
     """Turn traces (gzip or not) into one native file. What is broken in them is skipped and counted.
 
-    Raises `TraceError` if nothing could be read, if some sources have the wall clock's time and some have not, or if
-    ``output`` is one of the sources.
+    Raises `TraceError` if nothing could be read, if a source is a native trace already, if some sources have the wall
+    clock's time and some have not, if ``output`` is one of the sources, or if it cannot be written.
     """
     if any(source.resolve() == output.resolve() for source in sources):
         raise TraceError(f"{output}: is one of the inputs, and would be replaced; give another output")
+    for source in sources:
+        check_input(source, f"{ACCEPTED}, gzip or not")
+        _refuse_native(source)
     skipped = Skipped()
-    draft = output.with_name(f".{output.name}.part")
-    try:
-        with draft.open("wb") as file:
-            work = _Conversion(file.write, output.parent, skipped)
-            meter = Meter(sources, progress)
-            for source in sources:
-                work.add(source, meter.begin(source))
-            if not work.events:
-                raise TraceError(_nothing(sources, skipped))
-        draft.replace(output)
-    finally:
-        draft.unlink(missing_ok=True)  # it is there only if the conversion failed
+    with draft(output) as write:
+        work = _Conversion(write, output.parent, skipped)
+        meter = Meter(sources, progress)
+        for source in sources:
+            work.add(source, meter.begin(source))
+        if not work.events:
+            raise TraceError(_nothing(sources, skipped))
     return Converted(output, work.events, dict(skipped), WALL if work.is_wall else UNKNOWN)
+
+
+def _refuse_native(source: Path) -> None:
+    """A new line begins a packet, too: what the file says of itself decides."""
+    with suppress(TraceError):
+        found = skim(source)
+        if found.process or found.snapshot:
+            raise AlreadyNative(f"{source}: is a native trace already: nothing to convert (rltel trace merge takes it)")
 
 
 def _nothing(sources: Sequence[Path], skipped: Skipped) -> str:

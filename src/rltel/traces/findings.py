@@ -1,6 +1,6 @@
 """What a check of traces finds, in words."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -28,12 +28,25 @@ class Position(Protocol):
     def __str__(self) -> str: ...
 
 
+@dataclass
+class _Repeated:
+    first: Finding
+    count: int = 0
+    files: set[Path] = field(default_factory=set)
+
+    def told(self) -> Finding:
+        if self.count == 1:
+            return self.first
+        spread = f", in {len(self.files)} files" if len(self.files) > 1 else ""
+        return replace(self.first, text=f"{self.first.text} ({self.count} such{spread})")
+
+
 class Findings:
-    """Collects findings. Of what repeats, the first is told with its place, and the number of all."""
+    """Collects findings. Of what repeats, the first is told with its place, and how many there are in how many files."""
 
     def __init__(self) -> None:
         self._single: list[Finding] = []
-        self._repeated: dict[tuple[Path, str], tuple[Finding, int]] = {}
+        self._repeated: dict[str, _Repeated] = {}
 
     def problem(self, path: Path, place: str, text: str) -> None:
         """Something that makes a wrong picture."""
@@ -45,17 +58,13 @@ class Findings:
 
     def repeated(self, at: Position, what: str, text: str) -> None:
         """A problem that there may be many of: ``what`` says which are the same."""
-        key = at.path, what
-        if key in self._repeated:
-            first, count = self._repeated[key]
-            self._repeated[key] = first, count + 1
-        else:
-            self._repeated[key] = Finding("problem", str(at.path), str(at), text), 1
+        known = self._repeated.get(what)
+        if known is None:
+            known = self._repeated[what] = _Repeated(Finding("problem", str(at.path), str(at), text))
+        known.count += 1
+        known.files.add(at.path)
 
     def all(self) -> list[Finding]:
         """Problems first, in the order in which they were found."""
-        several = [
-            first if count == 1 else Finding(first.kind, first.file, first.place, f"{first.text} ({count} such)")
-            for first, count in self._repeated.values()
-        ]
+        several = [each.told() for each in self._repeated.values()]
         return sorted(self._single + several, key=lambda each: each.kind == "note")

@@ -6,8 +6,7 @@ are unique already; equal pids of different processes are told apart.
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -23,11 +22,12 @@ from rltel.traces.profiles import PRODUCER, Profile, converted
 from rltel.traces.progress import Meter, Progress
 from rltel.traces.reader import SUFFIX
 from rltel.traces.skim import REALTIME, Skimmed, in_parts, skim, trace_files
+from rltel.traces.sources import gathered, spell_files
+from rltel.traces.writing import Write, draft
 
 _BLOCK_BYTES = 1 << 20
 _LEVEL = 4  # of zlib, as in the files that are merged
 _HEADS = [b"\x0a" + varint(length) for length in range(256)]  # of packets of usual lengths
-Write = Callable[[bytes], object]
 
 
 @dataclass
@@ -36,6 +36,10 @@ class Merged:
 
     path: Path
     files: list[Path] = field(default_factory=list)
+    runs: int = 1
+    """Of how many runs they are."""
+    left_out: list[Path] = field(default_factory=list)
+    """Traces of the folder that are merged already."""
     packets: int = 0
     uncertainty: str = ""
     """How well the files' clocks agree, in words."""
@@ -50,20 +54,19 @@ def merge(source: Path, output: Path, progress: Progress | None = None, kineto: 
 
     ``kineto``: exports of torch.profiler (JSON, gzip or not) of the same run, laid on the same clock.
 
-    An earlier merge's output is replaced. Raises `TraceError` if there are no traces, if one has no anchor to place it
-    in time, if one is there twice, or if ``output`` is one of them.
+    An earlier merge's output is replaced, and other merged traces in the folder are left out. Raises `TraceError` if
+    there are no traces or only empty ones, if one has no anchor to place it in time, if one is there twice, if
+    ``output`` is one of them, or if it cannot be written.
     """
     _refuse_to_replace(output, [*trace_files(source), *kineto])
-    files = [path for path in trace_files(source) if path.resolve() != output.resolve()]
-    if not files:
-        raise TraceError(f"{source}: no trace files (*{SUFFIX}) below it")
-    skimmed = [skim(path) for path in files]
-    _refuse_copies(skimmed)
-    alignment = Alignment(skimmed)
-    result = Merged(output, [*files, *kineto])
-    with _draft(output) as write, converted(kineto, result.skipped, progress) as profiles:
-        meter = Meter([*files, *(profile.native.path for profile in profiles)], progress)
-        _Merge(alignment, write, result, meter).run(skimmed, profiles)
+    given = gathered(source, output)
+    _refuse_emptiness(source, given.files)
+    _refuse_copies(given.files)
+    alignment = Alignment(given.files)
+    result = Merged(output, [*given.paths, *kineto], given.runs, given.merged_before)
+    with draft(output) as write, converted(kineto, result.skipped, progress) as profiles:
+        meter = Meter([*given.paths, *(profile.native.path for profile in profiles)], progress)
+        _Merge(alignment, write, result, meter).run(given.files, profiles)
     return result
 
 
@@ -80,6 +83,12 @@ def _is_old_output(path: Path) -> bool:
     return found.is_merged or not found.has_packets
 
 
+def _refuse_emptiness(source: Path, files: Sequence[Skimmed]) -> None:
+    if not any(file.has_packets for file in files):
+        how_many = f"{spell_files(len(files))} below it, empty" if source.is_dir() else "is empty"
+        raise TraceError(f"{source}: nothing to merge: {how_many} (killed at the start, or just begun)")
+
+
 def _refuse_copies(files: Iterable[Skimmed]) -> None:
     """What is there twice would be drawn over itself."""
     seen: dict[tuple[int, int, Anchor], Path] = {}
@@ -89,18 +98,6 @@ def _refuse_copies(files: Iterable[Skimmed]) -> None:
             other = seen.setdefault((file.process, part, file.first_anchor), file.path)
             if other != file.path:
                 raise TraceError(f"{file.path}: is a copy of {other}; keep one of them")
-
-
-@contextmanager
-def _draft(output: Path) -> Iterator[Write]:
-    """Write to a file that takes the place of ``output`` when all is done."""
-    draft = output.with_name(f".{output.name}.part")
-    try:
-        with draft.open("wb") as file:
-            yield file.write
-        draft.replace(output)
-    finally:
-        draft.unlink(missing_ok=True)  # it is there only if the merge failed
 
 
 class _Merge:

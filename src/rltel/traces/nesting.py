@@ -42,7 +42,7 @@ class Nesting:
             self._close(at, time, track)
         else:
             text = f"a slice ends on track {event.track} that never began"
-            self._findings.repeated(at, f"end {event.track}", text)
+            self._findings.repeated(at, "end", text)
 
     def _close(self, at: Position, time: int, track: _Track) -> None:
         start, event, goes_back = track.open.pop()
@@ -59,7 +59,7 @@ class Nesting:
         crossed = next((each for each in track.closed if _cross(start, end, each[0], each[1])), None)
         if crossed is not None:
             text = f'slice "{event.name}" [{start}, {end}] overlaps "{crossed[2]}" [{crossed[0]}, {crossed[1]}]'
-            self._findings.repeated(at, f"overlap {event.track}", f"{text} on track {event.track}")
+            self._findings.repeated(at, "overlap", f"{text} on track {event.track}")
 
     def still_open(self) -> list[str]:
         """The names of the slices that never ended, outermost first."""

@@ -17,6 +17,8 @@ from rltel.traces.skim import Skimmed
 
 LOOP = "rl.loop"
 PHASE_KINDS = ("exclusive", "nested", "background")
+WORK = (*PHASE_KINDS, "rollout", "timing")
+"""Categories of what a process does, for others to have waited for."""
 _MOST_KEPT = 1 << 14
 
 

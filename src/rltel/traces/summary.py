@@ -7,13 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from rltel.core.errors import TraceError
 from rltel.traces.clocks import Alignment
 from rltel.traces.overlap import Intervals, Times, overlap, union, within
 from rltel.traces.progress import Meter, Progress
-from rltel.traces.reader import SUFFIX
-from rltel.traces.skim import Skimmed, skim, trace_files
-from rltel.traces.slices import LOOP, PHASE_KINDS, Group, Key, Slices
+from rltel.traces.skim import Skimmed
+from rltel.traces.slices import LOOP, PHASE_KINDS, WORK, Group, Key, Slices
+from rltel.traces.sources import gathered
 
 _LONGEST = 3  # single waits that are shown
 
@@ -38,25 +37,34 @@ class Row:
 
 @dataclass
 class Loop:
-    """The iterations of one loop of a process, and what no exclusive phase of them covered."""
+    """The iterations of one loop of a process, and what no exclusive phase of them covered.
+
+    None: it has no phases of its own, as one that is only around another loop.
+    """
 
     process: str
     name: str
     count: int
     total_ns: int
-    other_ns: int
+    other_ns: int | None
     other_share: float | None
 
 
 @dataclass
 class Overlap:
-    """How long two phases of different processes ran at once."""
+    """How long work of two processes (phases, rollouts or timings of one name) went on at once.
+
+    Several rollouts of one process at a time count once.
+    """
 
     process: str
     phase: str
     other_process: str
     other_phase: str
     both_ns: int
+    share: float
+    """Of the time for which the first went on."""
+    other_share: float
 
 
 @dataclass
@@ -102,11 +110,15 @@ class Summary:
     overlaps: list[Overlap] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
     unmatched_ends: int = 0
+    runs: int = 1
+    """Of how many runs the files are."""
+    left_out: list[str] = field(default_factory=list)
+    """Traces of the folder that are merged already."""
 
 
 @dataclass
-class _Phase:
-    """A phase, ready to be compared with those of other processes."""
+class _Work:
+    """Slices of one name that are work, ready to be compared with those of other processes."""
 
     row: Row
     intervals: Intervals
@@ -116,18 +128,18 @@ class _Phase:
 def summarize(source: Path, progress: Progress | None = None) -> Summary:
     """Sum up a file (merged or not), a run directory, or all traces below another folder.
 
-    Raises `TraceError` if there are none, one is damaged, or several cannot be put on one clock.
+    A folder's merged traces are left out. Raises `TraceError` if there are none, one is damaged, or several cannot be
+    put on one clock.
     """
-    paths = trace_files(source)
-    if not paths:
-        raise TraceError(f"{source}: no trace files (*{SUFFIX}) below it")
-    files = [skim(path) for path in paths]
+    given = gathered(source)
+    files, paths = given.files, given.paths
     alignment = _alignment(files)
     slices = Slices()
     slices.read(files, alignment, Meter(paths, progress))
     start = min((min(group.starts) for group in slices.groups.values() if group.starts), default=None)
     words = alignment.uncertainty(slices.last_ns) if alignment else _alone(files[0])
-    made = Summary([str(path) for path in paths], start, words, unmatched_ends=slices.unmatched)
+    made = Summary([str(path) for path in paths], start, words, unmatched_ends=slices.unmatched, runs=given.runs)
+    made.left_out = [str(path) for path in given.merged_before]
     _fill(made, slices)
     return made
 
@@ -141,6 +153,8 @@ def _alignment(files: list[Skimmed]) -> Alignment | None:
 
 
 def _alone(file: Skimmed) -> str:
+    if not file.has_packets:
+        return "empty"
     return "merged before" if file.is_merged else "no anchor: its own clock"
 
 
@@ -148,18 +162,18 @@ def _fill(made: Summary, slices: Slices) -> None:
     names = _distinct(slices.names)
     loops = {(key.process, key.name): _loop(key, group, slices, names) for key, group in _loops(slices)}
     made.loops = list(loops.values())
-    phases: list[_Phase] = []
+    works: list[_Work] = []
     for key in sorted(slices.groups, key=lambda key: (names[key.process], key.loop, key.category)):
         group = slices.groups.pop(key)  # what is summed up needs no memory any more
         row = _row(key, group, _iterations(key, loops), names)
         made.rows.append(row)
-        if key.category in PHASE_KINDS and row.count:
+        if key.category in WORK and row.count:
             starts, ends = group.times()
-            phases.append(_Phase(row, union(starts, ends), _longest(starts, ends) if _waits(row) else []))
+            works.append(_Work(row, union(starts, ends), _longest(starts, ends) if _waits(row) else []))
     made.rows.sort(key=lambda row: (row.process, row.category not in (LOOP, *PHASE_KINDS), -row.total_ns))
-    both = _overlaps(phases)
+    both = _overlaps(works)
     made.overlaps = sorted((_named(one, other, time) for one, other, time in both), key=lambda each: -each.both_ns)
-    made.waits = sorted((_wait(each, phases, both, made.start_ns or 0) for each in phases if each.longest), key=_weight)
+    made.waits = sorted((_wait(each, works, both, made.start_ns or 0) for each in works if each.longest), key=_weight)
 
 
 def _distinct(names: dict[str, str]) -> dict[str, str]:
@@ -179,8 +193,10 @@ def _loops(slices: Slices) -> Iterable[tuple[Key, Group]]:
 def _loop(key: Key, group: Group, slices: Slices, names: dict[str, str]) -> Loop:
     starts, ends = group.times()
     total = int((ends - starts).sum())
-    other = slices.other.get((key.process, key.name), 0)
-    return Loop(names[key.process], key.name, len(starts), total, other, other / total if total else None)
+    has_phases = any((each.process, each.loop) == (key.process, key.name) for each in slices.groups)
+    other = slices.other.get((key.process, key.name), 0) if has_phases else None
+    share = other / total if total and other is not None else None
+    return Loop(names[key.process], key.name, len(starts), total, other, share)
 
 
 def _iterations(key: Key, loops: dict[tuple[str, str], Loop]) -> Loop | None:
@@ -216,7 +232,7 @@ def _row(key: Key, group: Group, loop: Loop | None, names: dict[str, str]) -> Ro
 
 
 def _waits(row: Row) -> bool:
-    return row.name == "wait" or row.name.endswith("_wait")
+    return row.category in PHASE_KINDS and (row.name == "wait" or row.name.endswith("_wait"))
 
 
 def _longest(starts: Times, ends: Times) -> list[tuple[int, int]]:
@@ -224,20 +240,21 @@ def _longest(starts: Times, ends: Times) -> list[tuple[int, int]]:
     return [(int(starts[each]), int(ends[each])) for each in at]
 
 
-def _overlaps(phases: list[_Phase]) -> list[tuple[_Phase, _Phase, int]]:
-    pairs = ((one, other) for one, other in combinations(phases, 2) if one.row.process != other.row.process)
+def _overlaps(works: list[_Work]) -> list[tuple[_Work, _Work, int]]:
+    pairs = ((one, other) for one, other in combinations(works, 2) if one.row.process != other.row.process)
     timed = ((one, other, overlap(one.intervals, other.intervals)) for one, other in pairs)
     return [(one, other, time) for one, other, time in timed if time]
 
 
-def _named(one: _Phase, other: _Phase, time: int) -> Overlap:
-    return Overlap(one.row.process, one.row.name, other.row.process, other.row.name, time)
+def _named(one: _Work, other: _Work, time: int) -> Overlap:
+    shares = time / one.intervals.total, time / other.intervals.total
+    return Overlap(one.row.process, one.row.name, other.row.process, other.row.name, time, *shares)
 
 
-def _wait(phase: _Phase, phases: list[_Phase], both: list[tuple[_Phase, _Phase, int]], zero: int) -> Wait:
+def _wait(phase: _Work, works: list[_Work], both: list[tuple[_Work, _Work, int]], zero: int) -> Wait:
     during = [(other, time) for one, other, time in both if one is phase]
     during += [(one, time) for one, other, time in both if other is phase]
-    others = [each for each in phases if each.row.process != phase.row.process]
+    others = [each for each in works if each.row.process != phase.row.process]
     longest = [
         LongWait(start - zero, end - start, _meanwhile((each, within(each.intervals, start, end)) for each in others))
         for start, end in phase.longest
@@ -246,7 +263,7 @@ def _wait(phase: _Phase, phases: list[_Phase], both: list[tuple[_Phase, _Phase, 
     return Wait(row.process, row.name, row.total_ns, row.share, longest, _meanwhile(during))
 
 
-def _meanwhile(during: Iterable[tuple[_Phase, int]]) -> list[Meanwhile]:
+def _meanwhile(during: Iterable[tuple[_Work, int]]) -> list[Meanwhile]:
     found = [Meanwhile(each.row.process, each.row.name, time) for each, time in during if time]
     return sorted(found, key=lambda each: -each.both_ns)
 

@@ -13,8 +13,9 @@ from rltel.traces.events import BEGIN, END, Event, EventReader, Track
 from rltel.traces.findings import Finding, Findings
 from rltel.traces.nesting import Nesting
 from rltel.traces.progress import Meter, Progress
-from rltel.traces.reader import SUFFIX, FileFrames, compressed_block, inflated_packets
-from rltel.traces.skim import Skimmed, skim, trace_files
+from rltel.traces.reader import FileFrames, compressed_block, inflated_packets
+from rltel.traces.skim import Skimmed, skim
+from rltel.traces.sources import gathered
 
 _NAMES_SHOWN = 5
 _TELL_EVERY = 1 << 18  # bytes
@@ -25,14 +26,13 @@ def validate(source: Path, progress: Progress | None = None) -> list[Finding]:
 
     Raises `TraceError` if there are none.
     """
-    paths = trace_files(source)
-    if not paths:
-        raise TraceError(f"{source}: no trace files (*{SUFFIX}) below it")
-    findings, meter = Findings(), Meter(paths, progress)
+    given = gathered(source, look=_skimmed)
+    findings, meter = Findings(), Meter(given.paths, progress)
+    for path in given.merged_before:
+        findings.note(path, "", "is a merged trace already: left out (give it by its own name to have it checked)")
     processes: dict[str, list[Skimmed]] = {}
-    for path in paths:
-        file = _skimmed(path)
-        processes.setdefault(str(file.process or path), []).append(file)
+    for file in given.files:
+        processes.setdefault(str(file.process or file.path), []).append(file)
     owners = _Owners(findings)
     for parts in processes.values():
         _check_process(parts, owners, findings, meter)
@@ -100,16 +100,16 @@ class _Check:
 
     def _check_ids(self, event: Event) -> None:
         for fault in event.faults:
-            self._findings.repeated(self, fault, fault)
+            self._findings.repeated(self, fault.partition(" ")[0], fault)
         self._tracks.add(event.track)
         if event.track < 0:
             text = f"events of sequence {event.sequence} are on no track: nothing before them names one"
-            self._findings.repeated(self, text, text)
+            self._findings.repeated(self, "no track", text)
         elif event.track not in self._reader.tracks:
             text = (
                 f"events of sequence {event.sequence} are on track {event.track}, which nothing before them describes"
             )
-            self._findings.repeated(self, text, text)
+            self._findings.repeated(self, "unknown track", text)
 
     def _check_end(self) -> None:
         size, end = self._frames.size, self._frames.end
@@ -138,4 +138,4 @@ class _Owners:
             same = same and first.name == track.name
         if not same or owner != process:
             text = f'track {track.uuid} ("{track.name}") is also "{first.name}" of {path}: two rows would be one'
-            self._findings.repeated(at, f"owner {track.uuid}", text)
+            self._findings.repeated(at, "owner", text)
