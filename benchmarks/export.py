@@ -50,7 +50,7 @@ class Way:
         self.registry = CollectorRegistry()
         join(self.registry, RunCollector(self.sink, list, WHO, self.namer))
         self.totals.add(self.commit)
-        self.points: list[Point] = points_of(self.commit, self.totals, self.namer)
+        self.points: list[Point] = points_of(self.commit, self.totals)
         self.sink.write(self.commit, self.points)
 
 
@@ -106,7 +106,7 @@ def ways() -> list[Bench]:
     return [
         ("rltel, caller: the JSONL line", lambda: file.write(way.commit)),
         ("rltel, pipeline: totals and names", lambda: way.totals.add(way.commit)),
-        ("rltel, pipeline: 1,201 points", lambda: points_of(way.commit, way.totals, way.namer)),
+        ("rltel, pipeline: 1,201 points", lambda: points_of(way.commit, way.totals)),
         ("rltel, pipeline: into the scrape table", lambda: way.sink.write(way.commit, way.points)),
         ("rltel, otlp thread: encoded", lambda: encoder.encode(way.points, 1)),
         ("for an exporter: as MetricsData", lambda: metrics_data(way.points, Resource({}), 0, 1)),

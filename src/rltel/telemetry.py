@@ -124,6 +124,7 @@ class Telemetry:
             self._registry,
             self._destination,
             lambda: list(self._destinations),
+            self._trouble,
             tuple(extra),
         )
         sinks = self._sinks = open_sinks(surroundings, run_dir, undo)
@@ -141,6 +142,11 @@ class Telemetry:
             queue_bytes=int(self.config.pipeline.queue_mb * 1e6),
         )
         self._destinations.append(self._pipeline.account)
+
+    def _trouble(self) -> str:
+        """What ``/healthz`` tells."""
+        ended = self._pipeline is not None and not self._closed and not self._pipeline.is_alive
+        return "the pipeline's thread has ended" if ended else ""
 
     def _destination(self, name: str) -> Destination:
         made = Destination(name)

@@ -59,7 +59,7 @@ class Points:
 
     def of(self, made: Commit) -> list[Point]:
         self.totals.add(made)
-        return points_of(made, self.totals, self.namer)
+        return points_of(made, self.totals)
 
 
 def points_of_record(record: Callable[[Trackers], object]) -> list[Point]:

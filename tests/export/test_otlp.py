@@ -381,6 +381,21 @@ class TestFailures:
         assert exporter.batches[1] == "shutdown"
 
 
+def test_a_replay_can_say_who_we_were() -> None:
+    sink = open_otlp_metrics(OtlpConfig(), Resource({"rl.rank": 3}), 7, {})
+    assert sink.about == {"resource": {"rl.rank": 3}, "started_ns": 7}
+
+
+def test_sums_that_began_before_do_not_begin_again(receiver: Receiver) -> None:
+    """A replay goes on where the run left off."""
+    sink, points = open_otlp_metrics(OtlpConfig(endpoint=receiver.endpoint), Resource({}), 0, {}), Points()
+    sink.have_begun(points.of(commit(recorded(everything))))
+    made = commit(recorded(everything))
+    sink.write(made, points.of(made))
+    sink.close()
+    assert [m.value for m in receiver.metrics() if m.name == "rl.stats.loss.denominator"] == [4.0]
+
+
 def test_a_scope_for_each_tracker_and_a_metric_for_each_name() -> None:
     made = commit(recorded(everything))
     (of_resource,) = metrics_data(Points().of(made), Resource({}), 0, made.time_ns).resource_metrics

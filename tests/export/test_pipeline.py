@@ -164,7 +164,7 @@ class TestFailures:
         with running([local], [hanging, remote]) as made:
             made.submit(*range(20))
             wait_until(lambda: steps(local) == steps(remote) == list(range(20)), "the others")
-            assert hanging.entered.is_set()
+            wait_until(hanging.entered.is_set, "the one that hangs to be at it")
             assert hanging.commits == []
 
     def test_a_drain_that_raises_ends_nothing(self) -> None:

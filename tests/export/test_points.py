@@ -392,7 +392,7 @@ class TestOverflow:
         for record in records:
             made = commit(recorded(record))
             totals.add(made)
-            last = points_of(made, totals, namer)
+            last = points_of(made, totals)
         return last
 
     def late(self, points: list[Point], name: str, **attributes: str) -> Point:

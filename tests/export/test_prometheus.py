@@ -72,6 +72,7 @@ class TestOpened:
         with pushgateway() as gateway, opened(tmp_path, accounts, push_url=gateway.url) as made:
             assert made.url is None
             assert made.sink is not None
+            assert made.sink.describe() == "(no endpoint)"
             step = commit({"x": 1.5})
             made.sink.write(step, Points().of(step))
             (worker,) = made.workers

@@ -127,7 +127,7 @@ class TestOnce:
         live = []
         for each in made:
             totals.add(each)
-            live.append(points_of(each, totals, namer))
+            live.append(points_of(each, totals))
         target, _ = to_list(tmp_path)
         assert str(target.sinks["learner-0.1"].points) == str(live[4:])
 
@@ -232,7 +232,7 @@ class TestOtlp:
             totals = Totals(namer)
             for each in made:
                 totals.add(each)
-                sink.write(each, points_of(each, totals, namer))
+                sink.write(each, points_of(each, totals))
             place = live_otlp(revived.endpoint).describe()
             Ledger(tmp_path, "learner-0.1", "otlp", place, about=ABOUT)
             report = replay(tmp_path, "otlp", environ=QUIET, endpoint=revived.endpoint).run()
@@ -255,7 +255,7 @@ class TestOtlp:
                     sink = Remembered(sink, made[0].identity, ABOUT)
                 for each in sent:
                     totals.add(each)
-                    sink.write(each, points_of(each, totals, namer))
+                    sink.write(each, points_of(each, totals))
             report = replay(tmp_path, "otlp", environ=QUIET, endpoint=revived.endpoint).run()
             assert (report.sent, report.error) == (2, None)
             assert arrived(revived) == arrived(living)

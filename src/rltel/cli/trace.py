@@ -3,7 +3,7 @@
 import json
 import tempfile
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +16,7 @@ from rltel.cli.trace_summary import summary_lines
 from rltel.core.errors import TraceError
 from rltel.traces.merge import merge
 from rltel.traces.serve import TraceServer
+from rltel.traces.sources import spell_files
 from rltel.traces.summary import summarize
 from rltel.traces.validate import validate
 
@@ -37,8 +38,19 @@ def _told(command: str) -> Iterator[None]:
     try:
         yield
     except (TraceError, OSError) as error:
-        typer.echo(f"rltel trace {command}: {error}", err=True)
+        typer.echo(f"rltel trace {command}: {_spelled(error)}", err=True)
         raise typer.Exit(1) from error
+
+
+def _spelled(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+def _say_left_out(paths: Sequence[Path]) -> None:
+    for path in paths:
+        typer.echo(f"  left out {path}: a merged trace already")
 
 
 @app.command("merge")
@@ -56,7 +68,9 @@ def merge_command(
     with _told("merge"):
         with shown("merging") as progress:
             merged = merge(source, output, progress, kineto)
-        typer.echo(f"{merged.path}: {merged.packets} packets of {len(merged.files)} files; {merged.uncertainty}")
+        files = spell_files(len(merged.files), merged.runs)
+        typer.echo(f"{merged.path}: {merged.packets} packets of {files}; {merged.uncertainty}")
+        _say_left_out(merged.left_out)
         for reason, count in merged.skipped.items():
             typer.echo(f"  skipped {count}: {reason}")
         typer.echo(f"look at it: rltel trace open {merged.path} (it stays on your machine)")
@@ -101,7 +115,9 @@ def open_command(
         if source.is_dir():
             output = Path(folder) / "merged.pftrace"
             with shown("merging") as progress:
-                typer.echo(merge(source, output, progress).uncertainty)
+                merged = merge(source, output, progress)
+            typer.echo(f"{spell_files(len(merged.files), merged.runs)}; {merged.uncertainty}")
+            _say_left_out(merged.left_out)
             source = output
         server = TraceServer(source)
         typer.echo(server.link)

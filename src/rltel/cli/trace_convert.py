@@ -19,7 +19,8 @@ def convert_command(
     except (TraceError, OSError) as error:
         typer.echo(f"rltel trace convert: {error}", err=True)
         raise typer.Exit(1) from error
-    typer.echo(f"{result.path}: {result.events} events; {result.clock}")
+    events = "1 event" if result.events == 1 else f"{result.events} events"
+    typer.echo(f"{result.path}: {events}; {result.clock}")
     for reason, count in result.skipped.items():
         typer.echo(f"  skipped {count}: {reason}")
     typer.echo("open it at https://ui.perfetto.dev (the file stays on your machine)")

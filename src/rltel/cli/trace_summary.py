@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from rltel.traces.clocks import spell_ns
-from rltel.traces.slices import PHASE_KINDS
+from rltel.traces.sources import spell_files
 from rltel.traces.summary import Loop, Meanwhile, Overlap, Row, Summary, Wait
 
 _OVERLAPS, _MEANWHILE = 20, 3  # lines that are shown; --json has all
@@ -13,7 +13,11 @@ _INDENT = "  "
 
 def summary_lines(made: Summary) -> Iterable[str]:
     """Line by line."""
-    yield f"{len(made.files)} files; {made.uncertainty}" if len(made.files) > 1 else f"1 file; {made.uncertainty}"
+    yield f"{spell_files(len(made.files), made.runs)}; {made.uncertainty}"
+    for path in made.left_out:
+        yield f"{_INDENT}left out {path}: a merged trace already"
+    if not made.rows:
+        yield "no slices in it: nothing was drawn, or none of it was written before the process was killed"
     if made.unmatched_ends:
         yield f"{made.unmatched_ends} ends of slices have no begin: see rltel trace validate"
     for process in dict.fromkeys(row.process for row in made.rows):
@@ -32,7 +36,7 @@ def summary_lines(made: Summary) -> Iterable[str]:
 def _process(made: Summary, process: str) -> Iterable[str]:
     loops = [loop for loop in made.loops if loop.process == process and loop.count]
     rows = [_cells(row, of_loop=len(loops) > 1) for row in made.rows if row.process == process]
-    rows += [_other(loop) for loop in loops]
+    rows += [_other(loop, loop.other_ns) for loop in loops if loop.other_ns is not None]
     yield from _table([_COLUMNS, *rows])
 
 
@@ -51,27 +55,24 @@ def _cells(row: Row, *, of_loop: bool) -> Sequence[str]:
     )
 
 
-def _other(loop: Loop) -> Sequence[str]:
-    return ("Other", f"of {loop.name}", "", spell_ns(loop.other_ns), "", "", "", _share(loop.other_share))
+def _other(loop: Loop, other_ns: int) -> Sequence[str]:
+    return ("Other", f"of {loop.name}", "", spell_ns(other_ns), "", "", "", _share(loop.other_share))
 
 
 def _overlaps(made: Summary) -> Iterable[str]:
-    totals = {(row.process, row.name): row.total_ns for row in made.rows if row.category in PHASE_KINDS}
-    yield from _table([_overlap(each, totals) for each in made.overlaps[:_OVERLAPS]])
+    yield from _table([_overlap(each) for each in made.overlaps[:_OVERLAPS]])
     if len(made.overlaps) > _OVERLAPS:
         yield f"{_INDENT}and {len(made.overlaps) - _OVERLAPS} shorter ones (--json has all)"
 
 
-def _overlap(each: Overlap, totals: dict[tuple[str, str], int]) -> Sequence[str]:
-    one = _part(each.both_ns, totals[each.process, each.phase])
-    other = _part(each.both_ns, totals[each.other_process, each.other_phase])
+def _overlap(each: Overlap) -> Sequence[str]:
     return (
         f"{each.process} {each.phase}",
         f"{each.other_process} {each.other_phase}",
         "",
         spell_ns(each.both_ns),
-        f"{one} of the first",
-        f"{other} of the second",
+        f"{_share(each.share)} of the first",
+        f"{_share(each.other_share)} of the second",
     )
 
 
@@ -85,15 +86,11 @@ def _wait(wait: Wait) -> Iterable[str]:
 
 def _others(meanwhile: Sequence[Meanwhile]) -> str:
     shown = [f"{each.process} {each.phase} {spell_ns(each.both_ns)}" for each in meanwhile[:_MEANWHILE]]
-    return ", ".join(shown) or "no phase of another process"
+    return ", ".join(shown) or "nothing of another process"
 
 
 def _share(share: float | None) -> str:
     return "" if share is None else f"{share:.1%}"
-
-
-def _part(time_ns: int, of_ns: int) -> str:
-    return _share(time_ns / of_ns if of_ns else None)
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterable[str]:

@@ -265,4 +265,5 @@ class TelemetryConfig(Section, frozen=True):
             or any(s.mode != "disabled" for s in (self.wandb, self.swanlab, self.trackio))
             or self.tensorboard.path is not None
             or self.jsonl.path is not None
+            or self.prometheus.push_url is not None
         )

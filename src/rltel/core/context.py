@@ -13,6 +13,7 @@ from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
+from rltel.core.errors import RecordError
 from rltel.core.in_place import InPlace
 
 _MASK_64 = (1 << 64) - 1
@@ -102,22 +103,40 @@ def inject(span: SpanContext | None = None) -> dict[str, str]:
 
 
 def remote_parent(headers: Mapping[str, str]) -> SpanContext | None:
-    """The span that these headers, or an environment with ``TRACEPARENT``, come from; None if they name none."""
+    """The span that these headers, or an environment with ``TRACEPARENT``, come from; None if they name none.
+
+    Raises `RecordError` for what is no mapping of names to strings.
+    """
     found = trace.get_current_span(_extracted(headers, Context())).get_span_context()
     return found if found.is_valid else None
 
 
 def _extracted(headers: Mapping[str, str], context: Context) -> Context:
     """Header names may be in any case, as HTTP servers hand them out; variables are in upper case."""
+    if not hasattr(headers, "items"):  # HTTP servers' own classes are no Mapping, but have that
+        raise _unfit(repr(headers) if headers is None or isinstance(headers, str) else type(headers).__name__)
+    for name in headers:
+        if not isinstance(name, str):
+            raise _unfit(f"{name!r} as a name")
     lower = {name.lower(): value for name, value in headers.items()}
-    return propagate.extract({**lower, **headers}, context=context)
+    try:
+        return propagate.extract({**lower, **headers}, context=context)
+    except TypeError:
+        raise _unfit("a value that is no string") from None
+
+
+def _unfit(given: str) -> RecordError:
+    """Values are not shown: headers hold secrets."""
+    return RecordError(
+        f'headers: expected a mapping of names to strings, as {{"traceparent": ...}} of rltel.inject(), got {given}'
+    )
 
 
 @contextmanager
 def attached(headers: Mapping[str, str]) -> Iterator[None]:
     """Put the context of these headers in place: what starts inside continues the sender's trace.
 
-    Without a valid header the context stays as it is.
+    Without a valid header the context stays as it is. Raises `RecordError` for what is no mapping of names to strings.
     """
     here = InPlace(_extracted(headers, otel_context.get_current()), remote_parent(headers))
     try:

@@ -36,6 +36,8 @@ class SinkSurroundings:
     """Makes the account of one more."""
     destinations: Callable[[], Iterable[Destination]]
     """The accounts of all."""
+    trouble: Callable[[], str]
+    """What is wrong with the process's telemetry: nothing if all is well."""
     extra: tuple[Sink, ...] = ()
     """Destinations that were built by hand."""
 
@@ -85,7 +87,9 @@ def _account(of: SinkSurroundings, run_dir: Path, sink: Sink, undo: contextlib.E
 
 def _local_sinks(of: SinkSurroundings, run_dir: Path, opened: OpenSinks, undo: contextlib.ExitStack) -> Iterator[Sink]:
     config = of.config
-    surroundings = PrometheusSurroundings(config, of.identity, of.destinations, of.destination, of.namer, of.registry)
+    surroundings = PrometheusSurroundings(
+        config, of.identity, of.destinations, of.destination, of.namer, of.registry, of.trouble
+    )
     opened.prometheus = open_prometheus(surroundings, run_dir)
     undo.callback(opened.prometheus.close)
     opened.others.extend(opened.prometheus.workers)

@@ -1,7 +1,7 @@
 """OTLP metrics: each step once, with its own time."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from opentelemetry.sdk.resources import Resource
 
@@ -26,11 +26,18 @@ class Carrier(Protocol):
 
 
 class OtlpSink:
-    """Sends the points of every commit. ``address``: for people, without secrets."""
+    """Sends the points of every commit.
+
+    Args:
+        carrier: what brings them there.
+        address: for people, without secrets.
+        about: what a replay must say again to continue the same series.
+    """
 
     name = "otlp"
 
-    def __init__(self, carrier: Carrier, address: str) -> None:
+    def __init__(self, carrier: Carrier, address: str, about: Mapping[str, Any] | None = None) -> None:
+        self.about = about
         self._carrier = carrier
         self._address = address
         self._begun: set[SeriesKey] = set()
@@ -84,7 +91,8 @@ def open_otlp_metrics(config: OtlpConfig, resource: Resource, started_ns: int, e
     settings = otlp_settings(config, environ, "metrics")
     transport = _GrpcMetrics(settings) if settings.protocol == "grpc" else HttpTransport(settings)
     encoder = MetricsEncoder(resource, started_ns, exponential_histograms=config.exponential_histograms)
-    return OtlpSink(WireCarrier(transport, encoder, settings.address), settings.address)
+    about = {"resource": dict(resource.attributes), "started_ns": started_ns}
+    return OtlpSink(WireCarrier(transport, encoder, settings.address), settings.address, about)
 
 
 def _sums(points: Sequence[Point]) -> set[SeriesKey]:

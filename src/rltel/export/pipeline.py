@@ -57,7 +57,6 @@ class Pipeline:
     ) -> None:
         self._local = local
         self._remote = remote
-        self._namer = namer
         self.account = Destination("pipeline")
         self._totals = Totals(namer)
         self._totals_lock = threading.Lock()
@@ -93,6 +92,11 @@ class Pipeline:
         while self._inbox_bytes > self._queue_bytes and len(self._inbox) > 1:
             self._drop_oldest()
         self._wake.set()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still takes anything."""
+        return self._thread.is_alive()
 
     @property
     def shows(self) -> bool:
@@ -247,7 +251,7 @@ class Pipeline:
 
     def _send(self, commit: Commit) -> None:
         with self._totals_lock:
-            points = points_of(commit, self._totals, self._namer)
+            points = points_of(commit, self._totals)
         for worker in self._remote:  # first, since a local sink may hang
             worker.put(commit, points)
         for sink, destination in self._local:

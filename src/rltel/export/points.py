@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from rltel.export.commit import Commit
 from rltel.export.totals import Known, Total, Totals
-from rltel.names.otel import Name, Namer
+from rltel.names.otel import Name
 from rltel.record.buckets import at_most
 from rltel.record.kinds import COUNTER, Kind, State
 from rltel.reduce.snapshot import Metric
@@ -67,7 +67,7 @@ class Point(NamedTuple):
     tracker: str = ""
 
 
-def points_of(commit: Commit, totals: Totals, namer: Namer) -> list[Point]:
+def points_of(commit: Commit, totals: Totals) -> list[Point]:
     """Every data point of a commit, which the totals have counted in."""
     points = list(_axis_points(commit, totals))
     incarnation = str(commit.identity.incarnation)

@@ -79,6 +79,7 @@ def open_prometheus(of: PrometheusSurroundings, run_dir: Path) -> OpenPrometheus
         target = None if settings.push_url is None else push_target(settings.push_url, of.config.run, of.identity)
         registry = of.registry or CollectorRegistry()
         opened.sink = PrometheusSink(settings.timestamps)
+        opened.sink.address = "(no endpoint)"
         opened._collector = RunCollector(opened.sink, of.destinations, of.identity, of.namer)
         opened._closing.callback(join(registry, opened._collector))
         if settings.enabled:

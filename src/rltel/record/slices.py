@@ -187,7 +187,7 @@ class Handle:
         self._lane = lane
         self.number = number
 
-    def end(self, error: str | None = None, **attributes: Any) -> None:
+    def end(self, *, error: str | None = None, **attributes: Any) -> None:
         """End it. ``error``: that it failed, and why. A second call does nothing."""
         number, self.number = self.number, 0
         if number:

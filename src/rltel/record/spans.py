@@ -139,6 +139,7 @@ def attached(recorder: Recorder, headers: Mapping[str, str]) -> Iterator[None]:
     """Put the context of these headers in place: what starts inside continues the sender's trace.
 
     Takes HTTP headers in any case, or an environment that holds ``TRACEPARENT``. Without a valid one nothing changes.
+    Raises `RecordError` for what is no mapping of names to strings.
     """
     sender = remote_parent(headers)
     with context_attached(headers):

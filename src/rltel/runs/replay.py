@@ -192,9 +192,9 @@ class Replay:
                 continue
             totals.add(commit)
             if is_sent:
-                yield commit, points_of(commit, totals, namer)
+                yield commit, points_of(commit, totals)
             elif not commit.snapshot.keys() <= known:
-                self._target.seen(points_of(commit, totals, namer))
+                self._target.seen(points_of(commit, totals))
             known.update(commit.snapshot)
 
 

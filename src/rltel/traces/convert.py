@@ -23,7 +23,9 @@ from rltel.traces.json_stream import JsonStream
 from rltel.traces.json_text import read_text
 from rltel.traces.otlp_json import OtlpReader, is_otlp
 from rltel.traces.progress import Meter, Progress
+from rltel.traces.skim import skim
 from rltel.traces.sorting import Sorter
+from rltel.traces.writing import check_input, draft
 
 _BLOCK_BYTES = 1 << 20
 _LEVEL = 4  # of zlib, as in the files that we record
@@ -60,7 +62,8 @@ def convert(sources: Sequence[Path], output: Path, progress: Progress | None = N
         raise TraceError(f"{output}: is one of the inputs, and would be replaced; give another output")
     for source in sources:
         check_input(source, f"{ACCEPTED}, gzip or not")
-        _refuse_native(source)
+        if _is_native(source):
+            raise TraceError(f"{source}: is a native trace already: nothing to convert (rltel trace open takes it)")
     skipped = Skipped()
     with draft(output) as write:
         work = _Conversion(write, output.parent, skipped)
@@ -72,12 +75,13 @@ def convert(sources: Sequence[Path], output: Path, progress: Progress | None = N
     return Converted(output, work.events, dict(skipped), WALL if work.is_wall else UNKNOWN)
 
 
-def _refuse_native(source: Path) -> None:
-    """A new line begins a packet, too: what the file says of itself decides."""
-    with suppress(TraceError):
+def _is_native(source: Path) -> bool:
+    """A new line begins a packet, too, so the first byte does not decide."""
+    try:
         found = skim(source)
-        if found.process or found.snapshot:
-            raise AlreadyNative(f"{source}: is a native trace already: nothing to convert (rltel trace merge takes it)")
+    except TraceError:
+        return False
+    return bool(found.process or found.snapshot)
 
 
 def _nothing(sources: Sequence[Path], skipped: Skipped) -> str:

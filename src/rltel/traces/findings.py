@@ -42,7 +42,7 @@ class _Repeated:
 
 
 class Findings:
-    """Collects findings. Of what repeats, the first is told with its place, and how many there are in how many files."""
+    """Collects findings. Of a kind that repeats, the first is told with its place, and how many there are."""
 
     def __init__(self) -> None:
         self._single: list[Finding] = []
@@ -57,7 +57,7 @@ class Findings:
         self._single.append(Finding("note", str(path), place, text))
 
     def repeated(self, at: Position, what: str, text: str) -> None:
-        """A problem that there may be many of: ``what`` says which are the same."""
+        """A problem that there may be many of, in many files: ``what`` says which are of one kind."""
         known = self._repeated.get(what)
         if known is None:
             known = self._repeated[what] = _Repeated(Finding("problem", str(at.path), str(at), text))

@@ -85,8 +85,8 @@ def _is_old_output(path: Path) -> bool:
 
 def _refuse_emptiness(source: Path, files: Sequence[Skimmed]) -> None:
     if not any(file.has_packets for file in files):
-        how_many = f"{spell_files(len(files))} below it, empty" if source.is_dir() else "is empty"
-        raise TraceError(f"{source}: nothing to merge: {how_many} (killed at the start, or just begun)")
+        what = f"{spell_files(len(files))} below it, without a packet" if source.is_dir() else "is empty"
+        raise TraceError(f"{source}: nothing to merge: {what} (killed at the start, or just begun)")
 
 
 def _refuse_copies(files: Iterable[Skimmed]) -> None:

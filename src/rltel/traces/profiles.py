@@ -14,6 +14,7 @@ from rltel.core.errors import TraceError
 from rltel.traces.progress import Progress
 from rltel.traces.reader import SUFFIX, parsed, raw_packets
 from rltel.traces.skim import Skimmed, skim
+from rltel.traces.writing import check_input
 
 PRODUCER = "torch.profiler"
 _DESCRIPTOR_TAG = b"\xe2\x03"  # field 60 of TracePacket
@@ -39,6 +40,8 @@ def converted(
     if not profiles:
         yield []
         return
+    for original in profiles:
+        check_input(original, "an export of torch.profiler (JSON, gzip or not)")
     from rltel.traces.convert import convert  # needed for profiles only
 
     with tempfile.TemporaryDirectory(prefix="rltel-") as folder:

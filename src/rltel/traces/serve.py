@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote_to_bytes
 
 from rltel.core.errors import TraceError
+from rltel.traces.writing import check_input
 
 HOST, PORT = "127.0.0.1", 9001
 UI = "https://ui.perfetto.dev"
@@ -20,10 +21,11 @@ UI = "https://ui.perfetto.dev"
 class TraceServer:
     """Listens from its construction on; `run` answers until the file was fetched.
 
-    Raises `TraceError` if the port is taken, `OSError` if the file cannot be read.
+    Raises `TraceError` if there is no such file or the port is taken, `OSError` if the file cannot be read.
     """
 
     def __init__(self, path: Path, port: int = PORT, grace_s: float = 2.0) -> None:
+        check_input(path, "a trace file or a folder with traces")
         with path.open("rb"):
             pass  # better said now than to a browser
         self._path = path

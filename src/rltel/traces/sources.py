@@ -41,7 +41,9 @@ def gathered(source: Path, output: Path | None = None, look: Callable[[Path], Sk
     files = [file for file in looked if not file.is_merged or file.path == source]
     merged_before = [file.path for file in looked if file.is_merged and file.path != source]
     if not files:
-        raise TraceError(f"{source}: what is below it is merged already ({_first(merged_before)}); give such a file itself")
+        raise TraceError(
+            f"{source}: what is below it is merged already ({_first(merged_before)}); give such a file itself"
+        )
     return Sources(files, merged_before, _runs(paths, source))
 
 
