@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
-JOBS ?= 2
+JOBS ?= 3
 
 .PHONY: demo demo-appo demo-llm test lint types wheel bench check clean
 .DEFAULT_GOAL := help
@@ -41,10 +41,13 @@ lint: $(VENV)/.test
 types: $(VENV)/.test
 	$(BIN)/mypy
 
-bench: $(VENV)/.test
+bench: $(VENV)/.bench tools
 	$(BIN)/python benchmarks/recording.py
-	bash tests/tools/get_areal.sh .tools $(BIN)/python
 	$(BIN)/python benchmarks/stats.py
+	$(BIN)/python benchmarks/timeline.py
+	$(BIN)/python benchmarks/traces.py
+	$(BIN)/python benchmarks/export.py
+	$(BIN)/python benchmarks/event_files.py
 
 # The wheel is built, installed in an environment of its own, and imported there.
 wheel: $(VENV)/.test
@@ -71,6 +74,11 @@ $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "setting up $(VENV) for tests (once)"
 	$(PIP) --editable ".[test]"
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.bench: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "setting up $(VENV) for benchmarks (once)"
+	$(PIP) --editable ".[bench]"
+	@touch $@ $(VENV)/.test $(VENV)/.demo
 
 clean:
 	rm -rf $(VENV) .tools dist logs
