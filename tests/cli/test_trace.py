@@ -106,8 +106,33 @@ class TestMerge:
         output = tmp_path / "no" / "such" / "folder" / "merged.pftrace"
         result = RUNNER.invoke(app, ["trace", "merge", str(run_dir), "-o", str(output)])
         assert result.exit_code == 1
-        assert "rltel trace merge: " in result.stderr
-        assert "Traceback" not in result.output
+        folder = output.parent
+        assert f"rltel trace merge: {output}: cannot be written: there is no folder {folder}\n" in result.stderr
+
+    def test_one_file_is_one_and_merged_ones_are_named(self, run_dir: Path, tmp_path: Path) -> None:
+        trace = run_dir / "trace"
+        (trace / "collector-0.1.pftrace").unlink()
+        for name in ("a", "b"):
+            result = RUNNER.invoke(app, ["trace", "merge", str(run_dir), "-o", str(trace / f"{name}.pftrace")])
+            assert " packets of 1 file; one host" in result.stdout
+        assert f"  left out {trace / 'a.pftrace'}: a merged trace already" in result.stdout.splitlines()
+
+    def test_several_runs_are_said(self, run_dir: Path, tmp_path: Path) -> None:
+        process(3, "learner 0").write(tmp_path / "other" / "trace" / "learner-0.1.pftrace")
+        for name in ("run", "other"):
+            (tmp_path / name / "run.json").write_text(json.dumps({"id": name}))
+        result = RUNNER.invoke(app, ["trace", "merge", str(tmp_path), "-o", str(tmp_path / "m.pftrace")])
+        assert " packets of 3 files of 2 runs; " in result.stdout
+
+    def test_a_file_that_may_not_be_read_is_said_without_a_number(
+        self, run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refused(*_: object) -> None:
+            raise PermissionError(13, "Permission denied", "x.pftrace")
+
+        monkeypatch.setattr(commands, "merge", refused)
+        result = RUNNER.invoke(app, ["trace", "merge", str(run_dir), "-o", str(tmp_path / "m.pftrace")])
+        assert result.stderr.splitlines() == ["rltel trace merge: x.pftrace: Permission denied"]
 
 
 class TestSummary:

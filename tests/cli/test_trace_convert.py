@@ -30,7 +30,7 @@ def test_says_what_it_did_and_what_it_could_not(source: Path, tmp_path: Path) ->
     assert result.exit_code == 0, result.output
     first, *rest, last = result.stdout.splitlines()
     assert first == f"  {source}"
-    assert f"{output}: 1 events; times as given" in result.stdout
+    assert f"{output}: 1 event; times as given" in result.stdout
     assert "  skipped 1: no 'ts'" in rest
     assert last.startswith("open it at https://ui.perfetto.dev")
     assert len(list(read_packets(output))) > 2

@@ -50,8 +50,7 @@ def test_what_never_ended_has_no_times() -> None:
 def test_overlaps_with_their_parts_of_both() -> None:
     rows = [row("learning"), row("wait")]
     rows[1].process = "collector 0"
-    rows[1].total_ns = 8 * MS
-    made = lines(rows=rows, overlaps=[Overlap("learner 0", "learning", "collector 0", "wait", 2 * MS)])
+    made = lines(rows=rows, overlaps=[Overlap("learner 0", "learning", "collector 0", "wait", 2 * MS, 0.5, 0.25)])
     assert made[-2:] == [
         "at once, in different processes",
         "  learner 0 learning  collector 0 wait    2 ms  50.0% of the first  25.0% of the second",
@@ -59,7 +58,9 @@ def test_overlaps_with_their_parts_of_both() -> None:
 
 
 def test_the_longest_overlaps_only() -> None:
-    overlaps = [Overlap("learner 0", "learning", "learner 0", "learning", number) for number in range(30, 0, -1)]
+    overlaps = [
+        Overlap("learner 0", "learning", "learner 0", "learning", number, 1.0, 1.0) for number in range(30, 0, -1)
+    ]
     assert lines(overlaps=overlaps)[-1] == "  and 10 shorter ones (--json has all)"
 
 
@@ -68,7 +69,7 @@ def test_waits() -> None:
     wait = Wait("learner 0", "collector_wait", 4 * MS, 0.4, [LongWait(1_500_000, 3 * MS, [])], during)
     assert lines(waits=[wait])[-2:] == [
         "learner 0 waits in collector_wait: 4 ms, 40.0% of the iterations; meanwhile collector 0 env_step 1 ms",
-        "  3 ms at +0.001500 s; meanwhile no phase of another process",
+        "  3 ms at +0.001500 s; meanwhile nothing of another process",
     ]
 
 
@@ -77,4 +78,19 @@ def test_ends_without_a_begin_are_said() -> None:
 
 
 def test_nothing() -> None:
-    assert lines(files=["a"], loops=[], rows=[]) == ["1 file; one host"]
+    assert lines(files=["a"], loops=[], rows=[], uncertainty="empty") == [
+        "1 file; empty",
+        "no slices in it: nothing was drawn, or none of it was written before the process was killed",
+    ]
+
+
+def test_files_of_several_runs_and_what_was_left_out() -> None:
+    assert lines(runs=2, left_out=["m.pftrace"])[:2] == [
+        "2 files of 2 runs; one host",
+        "  left out m.pftrace: a merged trace already",
+    ]
+
+
+def test_a_loop_without_phases_of_its_own_has_no_other() -> None:
+    made = lines(loops=[Loop("learner 0", "step", 2, 10 * MS, None, None)])
+    assert not any("Other" in line for line in made)

@@ -1,6 +1,7 @@
 """Trace context: ids that no seed and no fork repeats, and W3C headers, beside OpenTelemetry's own SDK."""
 
 import asyncio
+import email
 import random
 import re
 import threading
@@ -24,6 +25,7 @@ from rltel.core.context import (
     span_context,
     with_span,
 )
+from rltel.core.errors import RecordError
 
 TRACE, SPAN = 0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7
 HEADER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -238,6 +240,31 @@ def test_headers_without_a_trace_change_nothing(headers):
     with attached(headers):
         assert current() is None
     with attached({"traceparent": HEADER}), attached(headers):
+        assert current().span_id == SPAN
+
+
+@pytest.mark.parametrize(
+    ("headers", "given"),
+    [
+        (None, "got None"),
+        (HEADER, f"got '{HEADER}'"),
+        ([("traceparent", HEADER)], "got list"),
+        ({b"traceparent": HEADER.encode()}, "got b'traceparent' as a name"),
+        ({"traceparent": 5, "authorization": "secret"}, "got a value that is no string"),
+    ],
+)
+def test_what_are_no_headers_is_said(headers, given):
+    """Names as bytes (as ASGI has them) would have been overlooked; values are not shown, they may be secret."""
+    with pytest.raises(RecordError) as raised, attached(headers):
+        pass
+    assert str(raised.value).startswith("headers: expected a mapping of names to strings")
+    assert str(raised.value).endswith(given)
+    assert current() is None
+
+
+def test_an_http_server_s_own_headers_are_taken():
+    message = email.message_from_string(f"Traceparent: {HEADER}\n\n")
+    with attached(message):
         assert current().span_id == SPAN
 
 

@@ -290,7 +290,7 @@ def test_an_unknown_key_names_the_one_that_was_meant(section, field):
         ({"trace": {"ranks": "some"}}, 'trace.ranks: expected "all" or a list (a whole number each), got "some"'),
         (
             {"trace": {"steps": [1, 2, 3]}},
-            "trace.steps: expected a list (a whole number each) of length 2 or null, got [1, 2, 3]",
+            "trace.steps: expected two whole numbers [first, last] or null, got [1, 2, 3]",
         ),
         ({"wandb": {"tags": "a"}}, 'wandb.tags: expected a list (a string each), got "a"'),
         (

@@ -254,7 +254,7 @@ class TestIds:
         recorded = Recorded()
         with recorded.recorder.slice("outer"):
             handle = recorded.recorder.begin("request", attributes={"a": 1})
-        in_thread(lambda: handle.end("too late", b=2))
+        in_thread(lambda: handle.end(error="too late", b=2))
         recorded.close()
         request = recorded.span("request")
         assert parent_of(request) == id_of(recorded.span("outer")).span_id

@@ -366,3 +366,12 @@ class TestWithoutInit:
             pass
         assert recorder.lost == 1
         assert len(caplog.records) == 1
+
+
+def test_a_placed_slice_that_ends_before_it_begins_is_refused(recorder: Recorder) -> None:
+    """It was drawn without a length, and nobody learned that two clocks had been mixed up."""
+    recorder.start()
+    with pytest.raises(RecordError, match=r"place_slice\('copy'\): expected end_ns >= begin_ns, got 1 < 2"):
+        recorder.place("gpu", "copy", 2, 1)
+    recorder.place("gpu", "copy", 2, 2)
+    assert len(recorder.shared.records) == 1

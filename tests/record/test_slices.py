@@ -256,7 +256,7 @@ class TestExplicit:
         with on.slice("outer"):
             a, b = on.begin("a", "cat", flow=1), on.begin("b")
         clock.tick(1.0)
-        thread = threading.Thread(target=a.end, args=("timed out",), kwargs={"k": 1})
+        thread = threading.Thread(target=a.end, kwargs={"error": "timed out", "k": 1})
         thread.start()
         thread.join()
         clock.tick(1.0)
@@ -269,6 +269,11 @@ class TestExplicit:
         assert (first.end_ns, first.error, first.attributes) == (2_000_000_000, "timed out", {"k": 1})
         assert (second.end_ns, second.error, second.attributes) == (3_000_000_000, None, {})
         assert reading.parents == {"a": "outer", "b": "outer", "outer": None}
+
+    def test_a_word_without_a_name_is_refused(self, on: Recorder) -> None:
+        """``end("accepted")`` would have marked it as failed."""
+        with pytest.raises(TypeError):
+            on.begin("a").end("accepted")  # type: ignore[misc]  # what is refused
 
     def test_begun_while_off_are_not_ended_while_on(self, recorder: Recorder) -> None:
         handle = recorder.begin("a")

@@ -677,3 +677,17 @@ def test_progress_is_told_by_bytes(tmp_path: Path) -> None:
     assert seen[0] == (source, 0, size)
     assert seen[-1] == (source, size, size)
     assert len(seen) > 3
+
+
+def test_what_is_native_already_is_said_to_be(tmp_path: Path) -> None:
+    """Also behind a new line, a byte that begins a packet, JSON is JSON."""
+    source = tmp_path / "a.json"
+    source.write_text("\n" + json.dumps([x("a", 1, 2)]))
+    native = convert([source], tmp_path / "a.pftrace").path
+    with pytest.raises(TraceError, match=f"{native}: is a native trace already: nothing to convert"):
+        convert([source, native], tmp_path / "b.pftrace")
+
+
+def test_a_folder_is_no_input(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=f"{tmp_path}: is a folder; expected OTLP JSON"):
+        convert([tmp_path], tmp_path / "b.pftrace")

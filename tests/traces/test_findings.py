@@ -38,6 +38,15 @@ def test_of_what_repeats_the_first_is_told_and_all_are_counted() -> None:
     ]
 
 
+def test_of_one_kind_in_several_files_the_first_is_told() -> None:
+    findings = Findings()
+    for name in ("a", "b", "b"):
+        here = Here(f"packet of {name}")
+        here.path = Path(name)
+        findings.repeated(here, "same", f"of {name}")
+    assert findings.all() == [Finding("problem", "a", "packet of a", "of a (3 such, in 2 files)")]
+
+
 def test_a_place_is_put_into_words_only_for_the_first() -> None:
     """A damaged file has a million of them."""
 

@@ -401,14 +401,31 @@ class TestRefusals:
         alone = merge(tmp_path / "trace", tmp_path / "again.pftrace")
         assert result.packets == alone.packets > 0
 
-    def test_a_trace_that_is_merged_already_is_named(self, tmp_path: Path) -> None:
+    def test_a_trace_that_is_merged_already_is_left_out(self, tmp_path: Path) -> None:
         """Taken again, every slice would be drawn twice over itself."""
         Host(tmp_path / "trace", 0, HostClock()).drain.close()
         first = tmp_path / "trace" / "merged.pftrace"
         packets = merge(tmp_path / "trace", first).packets
+        other = merge(tmp_path / "trace", tmp_path / "trace" / "other.pftrace")
+        assert (other.packets, other.left_out) == (packets, [first])
+        again = merge(tmp_path / "trace", first)
+        assert (again.packets, len(again.files)) == (packets, 1)
+        assert again.left_out == [tmp_path / "trace" / "other.pftrace"], "its own output goes without saying"
+
+    def test_one_that_was_asked_for_is_named(self, tmp_path: Path) -> None:
+        Host(tmp_path / "trace", 0, HostClock()).drain.close()
+        first = merge(tmp_path / "trace", tmp_path / "merged.pftrace").path
         with pytest.raises(TraceError, match=f"{first}: is a merged trace already"):
-            merge(tmp_path / "trace", tmp_path / "trace" / "other.pftrace")
-        assert merge(tmp_path / "trace", first).packets == packets, "its own output is left out"
+            merge(first, tmp_path / "other.pftrace")
+
+    def test_nothing_but_empty_files_is_said(self, tmp_path: Path) -> None:
+        """All processes were killed at their start: an empty picture would hide that."""
+        (tmp_path / "trace").mkdir()
+        for name in ("a", "b"):
+            (tmp_path / "trace" / f"{name}.pftrace").touch()
+        with pytest.raises(TraceError, match="nothing to merge: 2 files below it, without a packet"):
+            merge(tmp_path / "trace", tmp_path / "merged.pftrace")
+        assert not (tmp_path / "merged.pftrace").exists()
 
     def test_a_copy_is_named(self, tmp_path: Path) -> None:
         """Taken twice, every slice would be drawn over itself."""

@@ -151,3 +151,10 @@ def test_one_that_is_no_profile_is_refused(tmp_path: Path) -> None:
     (tmp_path / "k.json").write_text("no json")
     with pytest.raises(TraceError, match=str(tmp_path / "k.json")):
         merge(tmp_path / "trace", tmp_path / "m.pftrace", kineto=[tmp_path / "k.json"])
+
+
+def test_one_that_is_not_there_is_said(tmp_path: Path) -> None:
+    TraceMaking(host="h").write(tmp_path / "trace" / "a.pftrace")
+    with pytest.raises(TraceError, match=f"{tmp_path}/no.json: no such file; expected an export of torch.profiler"):
+        merge(tmp_path / "trace", tmp_path / "m.pftrace", kineto=[tmp_path / "no.json"])
+    assert not (tmp_path / "m.pftrace").exists()

@@ -168,5 +168,5 @@ def test_a_port_that_is_taken_is_said(path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_said_before(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no\.pftrace"):
+    with pytest.raises(TraceError, match=r"no\.pftrace: no such file; expected a trace file or a folder"):
         TraceServer(tmp_path / "no.pftrace", free_port())

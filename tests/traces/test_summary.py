@@ -207,3 +207,58 @@ def test_names_that_are_no_utf_8_are_names_all_the_same(tmp_path: Path) -> None:
     assert validate(path) == []
     merge(path, tmp_path / "merged.pftrace")
     assert [row.name for row in summarize(tmp_path / "merged.pftrace").rows] == [row.name for row in rows]
+
+
+def rollout_worker() -> TraceMaking:
+    """Two rollouts at once from 10 to 40 ms, on two lanes; a timing, and a slice of its own from 0 to 90."""
+    made = TraceMaking(process=300, pid=3, name="rollout 0", host="h", monotonic=0, realtime=NOW)
+    made.slice(0, 90 * MS, "engine")
+    for number, (start, end) in enumerate(((10, 30), (20, 40))):
+        made.packets.append(made.thread_packet(7 + number, 310 + number, tid=70 + number))
+        made.slice(start * MS, end * MS, "rollout", "rollout", track=310 + number)
+    made.slice(91 * MS, 93 * MS, "tool_wait", "timing")
+    return made
+
+
+def test_rollouts_and_timings_are_work_and_slices_of_a_program_s_own_are_not(tmp_path: Path) -> None:
+    for number, made in enumerate((learner(), rollout_worker())):
+        made.write(tmp_path / f"{number}.pftrace")
+    summary = summarize(tmp_path)
+    (wait,) = summary.waits
+    assert [(each.process, each.phase, each.both_ns) for each in wait.meanwhile] == [("rollout 0", "rollout", 20 * MS)]
+    found = {(each.phase, each.other_phase): (each.both_ns, each.share, each.other_share) for each in summary.overlaps}
+    assert found["collector_wait", "rollout"] == (20 * MS, 20 / 80, 20 / 30), (
+        "of rollouts at once, each moment counts once"
+    )
+    assert not any("engine" in pair for pair in found)
+
+
+def test_a_timing_is_no_wait(tmp_path: Path) -> None:
+    """Waits are phases: they have a share of an iteration."""
+    assert summarize(rollout_worker().write(tmp_path / "t.pftrace")).waits == []
+
+
+def test_a_loop_around_another_one_has_no_other(tmp_path: Path) -> None:
+    """The step of rltel.step is around the iteration of a clock: what the phases do not cover is counted there."""
+    made = TraceMaking()
+    made.begin(0, "step", "rl.loop")
+    made.begin(0, "iteration", "rl.loop")
+    made.slice(0, 6 * MS, "learning", "exclusive")
+    made.end(10 * MS)
+    made.end(12 * MS)
+    loops = {
+        loop.name: (loop.other_ns, loop.other_share) for loop in summarize(made.write(tmp_path / "t.pftrace")).loops
+    }
+    assert loops == {"iteration": (4 * MS, 0.4), "step": (None, None)}
+
+
+def test_merged_traces_beside_the_others_are_left_out(run: Path) -> None:
+    merge(run, run / "timeline.pftrace")
+    summary = summarize(run.parent)
+    assert (summary.files, summary.left_out) == (summarize(run).files, [str(run / "timeline.pftrace")])
+    assert summary.rows == summarize(run).rows
+
+
+def test_an_empty_file_is_said_to_be_empty(tmp_path: Path) -> None:
+    (tmp_path / "t.pftrace").touch()
+    assert summarize(tmp_path).uncertainty == "empty"

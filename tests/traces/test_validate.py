@@ -264,3 +264,29 @@ class TestClocks:
 def test_a_folder_without_traces_is_named(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=f"{tmp_path}: no trace files"):
         validate(tmp_path)
+
+
+def test_of_a_folder_the_first_problem_of_a_kind_is_told(tmp_path: Path) -> None:
+    """A fault of the program is in the files of all its processes, and on all their tracks."""
+    many = [whole(process=100 * number, pid=number) for number in (1, 2, 3)]
+    for made in many[:2]:
+        made.end(4_000)
+        made.end(4_001)
+    assert problems(found(tmp_path, *many)) == ["a slice ends on track 101 that never began (4 such, in 2 files)"]
+
+
+def test_of_all_tracks_of_a_copy_the_first_is_told(tmp_path: Path) -> None:
+    one, other = whole(process=100), whole(process=100, pid=11)
+    other.packets[1].track_descriptor.process.process_name = "other"
+    texts = problems(found(tmp_path, one, other))
+    assert len(texts) == 1
+    assert texts[0].endswith(" such)")
+
+
+def test_merged_traces_of_a_folder_are_noted_and_left_out(tmp_path: Path) -> None:
+    """Checked together, each of their tracks would be two processes'."""
+    whole(process=100).write(tmp_path / "run" / "trace" / "a.pftrace")
+    merge(tmp_path / "run", tmp_path / "run" / "timeline.pftrace")
+    (only,) = validate(tmp_path)
+    assert (only.kind, only.file) == ("note", str(tmp_path / "run" / "timeline.pftrace"))
+    assert only.text.startswith("is a merged trace already: left out")

@@ -103,7 +103,9 @@ class TraceConfig(Section, frozen=True):
     """Draw device work where the device ran it."""
     ranks: Literal["all"] | list[int] = "all"
     """Which ranks trace: ``all`` or a list (``0,2-3`` in the environment)."""
-    steps: Annotated[list[int], Meta(min_length=2, max_length=2)] | None = None
+    steps: (
+        Annotated[list[int], Meta(min_length=2, max_length=2, description="two whole numbers [first, last]")] | None
+    ) = None
     """First and last step to trace. Default: all."""
     flush_interval_s: Positive = 1.0
     """How much of a trace a killed process may lose."""

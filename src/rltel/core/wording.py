@@ -63,6 +63,9 @@ def described(kind: Any) -> str:
     """A field's type in words: ``a number > 0``, ``one of "step", "env_steps"``, ``a string or null``."""
     if get_origin(kind) is Annotated:
         base, *notes = get_args(kind)
+        for note in notes:
+            if isinstance(note, msgspec.Meta) and note.description is not None:
+                return note.description  # better words than those that are made of the type
         return described(base) + "".join(_bounds(note) for note in notes if isinstance(note, msgspec.Meta))
     if get_origin(kind) in (typing.Union, types.UnionType):
         return " or ".join(described(member) for member in get_args(kind))

@@ -246,9 +246,12 @@ class Recorder:
     ) -> None:
         """Draw a whole slice, known afterwards, on a track of its own (monotonic clock, nanoseconds).
 
-        On one track, give slices in the order of their begins; those that overlap get another lane.
+        On one track, give slices in the order of their begins; those that overlap get another lane. Raises
+        `RecordError` for one that ends before it begins.
         """
         if self.on:
+            if end_ns < begin_ns:
+                raise RecordError(f"place_slice({name!r}): expected end_ns >= begin_ns, got {end_ns} < {begin_ns}")
             begin = Begin(begin_ns, Site(name, category), as_flows(flow), as_attributes(attributes))
             self._append(self.shared, Placed(track, begin, end_ns))
 
