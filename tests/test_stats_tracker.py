@@ -308,7 +308,8 @@ class TestDifferences:
     """One test for each row of the table in docs/areal.md."""
 
     def test_the_table_and_these_tests_name_each_other(self) -> None:
-        rows = re.findall(r"^\| .* \| `(\w+)` \|$", (ROOT / "docs" / "areal.md").read_text(), re.MULTILINE)
+        _, _, table = (ROOT / "docs" / "areal.md").read_text().partition("## Deliberate differences")
+        rows = re.findall(r"^\| .* \| `(\w+)` \|$", table, re.MULTILINE)
         mine = [name.removeprefix("test_") for name in vars(TestDifferences) if name.startswith("test_")]
         assert sorted(rows) == sorted(mine[1:])
 

@@ -69,7 +69,7 @@ def test_a_wrong_config_is_named_in_full_and_the_rest_is_looked_at(folder: Path)
     report = json.loads(run("c.yaml", "--json").stdout)
     said = [finding["what"] for finding in report["findings"] if finding["area"] == "config"]
     assert said == [
-        "trace.steps: expected a list (a whole number each) of length 2 or null, got 5",
+        "trace.steps: expected two whole numbers [first, last] or null, got 5",
         'prometheus.prot: unknown key (did you mean "port"?)',
     ]
     assert {"clock", "launcher"} <= {finding["area"] for finding in report["findings"]}

@@ -11,7 +11,7 @@ from rltel.core.config import TelemetryConfig
 _REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+)[^;]*?>=\s*([0-9.]+)")
 _EXTRA = re.compile(r"extra == ['\"](\w+)['\"]")
 _NUMBER = re.compile(r"\d+")
-_LEFT_OUT = {"all", "demo", "test", "docs"}
+_LEFT_OUT = {"all", "bench", "demo", "test", "docs"}
 
 
 def check_packages(config: TelemetryConfig) -> Iterator[Finding]:
