@@ -327,6 +327,17 @@ def child_of(process: subprocess.Popen[str]) -> int:
 
 @pytest.mark.parametrize("victim", ["learner", "collector"])
 def test_kill_loses_no_committed_step_and_at_most_a_second_of_trace(tmp_path: Path, victim: str) -> None:
+    """What was open at the last flush is there, open; that flush may fall between two iterations, but not every time."""
+    for attempt in range(4):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        if open_after_a_kill(folder, victim):
+            return
+    raise AssertionError("nothing was ever open")
+
+
+def open_after_a_kill(tmp_path: Path, victim: str) -> int:
+    """Kill it, look at what is left, and say how many of its slices are open there."""
     process = start(tmp_path, PROMETHEUS_PORT=0, CONSOLE_INTERVAL_S=0.001)
     shown = wait_for_step(process, 700)
     collector = child_of(process)
@@ -355,7 +366,7 @@ def test_kill_loses_no_committed_step_and_at_most_a_second_of_trace(tmp_path: Pa
     ((row,), errors) = query(merged, open_or_last, _ERRORS)
     assert errors == []
     assert killed - row["last"] < 1.5e9  # a flush every second, and what starting it takes
-    assert row["open"] >= 1
+    return int(row["open"])
 
 
 @pytest.mark.parametrize("after_s", [0.3, 2.0, 5.0])
