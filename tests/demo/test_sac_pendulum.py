@@ -327,7 +327,7 @@ def child_of(process: subprocess.Popen[str]) -> int:
 
 @pytest.mark.parametrize("victim", ["learner", "collector"])
 def test_kill_loses_no_committed_step_and_at_most_a_second_of_trace(tmp_path: Path, victim: str) -> None:
-    """What was open at the last flush is there, open; that flush may fall between two iterations, but not every time."""
+    """What was open at the last flush is there, open. (One flush may fall between two iterations; not every one.)"""
     for attempt in range(4):
         folder = tmp_path / str(attempt)
         folder.mkdir()
