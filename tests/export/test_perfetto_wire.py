@@ -129,14 +129,6 @@ class TestAgreement:
         record = Instant(5, "i", "", None, {"a": value})
         assert as_bytes(parse_packets(encoded(record))) == as_bytes(OfficialEvents(SEQUENCE).encode([record]))
 
-    @given(st.integers(0, 2**70))
-    def test_of_numbers(self, number: int) -> None:
-        written = wire.varint(number)
-        value = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(written))
-        assert value == number
-        assert all(byte >= 0x80 for byte in written[:-1])
-        assert written[-1] < 0x80
-
     @given(st.lists(TIMES, max_size=5))
     def test_of_times_that_go_on_and_back(self, times: list[int]) -> None:
         encoder = wire.TimeEncoder()

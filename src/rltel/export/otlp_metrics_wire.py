@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from opentelemetry.sdk.resources import Resource
 
 from rltel.export.exponential import SCALE, Dense, exponential, whole
-from rltel.export.otlp_wire import request, resource_bytes, varint
+from rltel.export.otlp_wire import request, resource_bytes
 from rltel.export.points import HistogramValue, Point
+from rltel.export.protobuf import tagged, varint
 from rltel.record.buckets import MIN_EXPONENT
 
 SeriesKey = tuple[str, frozenset[tuple[str, str]]]
@@ -74,38 +75,38 @@ class MetricsEncoder:
     def _metric(self, points: Sequence[Point], time_ns: int, new: Collection[SeriesKey]) -> bytes:
         first = points[0]
         if first.kind == "gauge":
-            data = _block(_GAUGE, b"".join([self._gauge(point, time_ns) for point in points]))
+            data = tagged(_GAUGE, b"".join([self._gauge(point, time_ns) for point in points]))
         elif first.kind != "histogram":
             numbers = b"".join(self._sums(points, time_ns, new))
-            data = _block(_SUM, numbers + _CUMULATIVE + (_MONOTONIC if first.kind == "counter" else b""))
+            data = tagged(_SUM, numbers + _CUMULATIVE + (_MONOTONIC if first.kind == "counter" else b""))
         elif self._exponential:
-            data = _block(_EXPONENTIAL, b"".join([self._of_scale(point, time_ns) for point in points]) + _CUMULATIVE)
+            data = tagged(_EXPONENTIAL, b"".join([self._of_scale(point, time_ns) for point in points]) + _CUMULATIVE)
         else:
-            data = _block(_HISTOGRAM, b"".join([self._explicit(point, time_ns) for point in points]) + _CUMULATIVE)
+            data = tagged(_HISTOGRAM, b"".join([self._explicit(point, time_ns) for point in points]) + _CUMULATIVE)
         texts = ((b"\x0a", first.name), (b"\x12", first.about), (b"\x1a", first.unit))
-        head = b"".join([_block(tag, text.encode()) for tag, text in texts if text])
-        return _block(b"\x12", head + data)
+        head = b"".join([tagged(tag, text.encode()) for tag, text in texts if text])
+        return tagged(b"\x12", head + data)
 
     def _gauge(self, point: Point, time_ns: int) -> bytes:
         number = _gauge_point(0x19, time_ns, 0x21, _number(point))
-        return _block(b"\x0a", number + self._encoded(point.attributes, _AT))
+        return tagged(b"\x0a", number + self._encoded(point.attributes, _AT))
 
     def _sums(self, points: Sequence[Point], time_ns: int, new: Collection[SeriesKey]) -> Iterator[bytes]:
         for point in points:
             attributes = self._encoded(point.attributes, _AT)
             if new and series_key(point) in new:
-                yield _block(
+                yield tagged(
                     b"\x0a", _sum_point(0x11, self._started_ns, 0x19, time_ns - BEFORE_NS, 0x21, 0.0) + attributes
                 )
-            yield _block(b"\x0a", _sum_point(0x11, self._started_ns, 0x19, time_ns, 0x21, _number(point)) + attributes)
+            yield tagged(b"\x0a", _sum_point(0x11, self._started_ns, 0x19, time_ns, 0x21, _number(point)) + attributes)
 
     def _explicit(self, point: Point, time_ns: int) -> bytes:
         value = _histogram(point)
         counts = whole([*value.counts, value.count])
         head = _histogram_point(0x11, self._started_ns, 0x19, time_ns, 0x21, sum(counts), 0x29, value.total)
         packed = struct.pack(f"<{len(counts)}Q", *counts), struct.pack(f"<{len(value.bounds)}d", *value.bounds)
-        lists = _block(b"\x32", packed[0]) + _block(b"\x3a", packed[1])
-        return _block(b"\x0a", head + lists + self._encoded(point.attributes, _OF_HISTOGRAM))
+        lists = tagged(b"\x32", packed[0]) + tagged(b"\x3a", packed[1])
+        return tagged(b"\x0a", head + lists + self._encoded(point.attributes, _OF_HISTOGRAM))
 
     def _of_scale(self, point: Point, time_ns: int) -> bytes:
         value = _histogram(point)
@@ -114,14 +115,14 @@ class MetricsEncoder:
         zeros = b"\x30" + _zigzag(SCALE) + _zero_count(0x39, counts.zero)
         filled = _dense(b"\x42", counts.positive) + _dense(b"\x4a", counts.negative)
         attributes = self._encoded(point.attributes, _OF_EXPONENTIAL)
-        return _block(b"\x0a", attributes + head + zeros + filled + _ZERO_THRESHOLD)
+        return tagged(b"\x0a", attributes + head + zeros + filled + _ZERO_THRESHOLD)
 
     def _encoded(self, attributes: Mapping[str, str], tag: bytes) -> bytes:
         known = self._attributes.get((id(attributes), tag))
         if known is not None:
             return known[1]
         made = b"".join(
-            _block(tag, _block(b"\x0a", name.encode()) + _block(b"\x12", _block(b"\x0a", value.encode())))
+            tagged(tag, tagged(b"\x0a", name.encode()) + tagged(b"\x12", tagged(b"\x0a", value.encode())))
             for name, value in attributes.items()
         )
         if len(self._attributes) >= _MAX_CACHED:
@@ -144,12 +145,8 @@ def _dense(tag: bytes, dense: Dense) -> bytes:
     if not dense.counts:
         return b""
     packed = b"".join([varint(count) for count in dense.counts])
-    return _block(tag, b"\x08" + _zigzag(dense.offset) + _block(b"\x12", packed))
+    return tagged(tag, b"\x08" + _zigzag(dense.offset) + tagged(b"\x12", packed))
 
 
 def _zigzag(value: int) -> bytes:
     return varint(value << 1 if value >= 0 else (-value << 1) - 1)
-
-
-def _block(tag: bytes, data: bytes) -> bytes:
-    return tag + varint(len(data)) + data

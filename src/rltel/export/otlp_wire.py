@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from opentelemetry.sdk.resources import Resource
 
+from rltel.export.protobuf import tagged, varint
 from rltel.version import VERSION
 
 _SPAN_EVENT, _SPAN_LINK, _SPAN_STATUS = b"\x5a", b"\x6a", b"\x7a"
@@ -34,7 +35,6 @@ _MASK_64 = (1 << 64) - 1
 _MAX_DEPTH = 16
 """Of values in values. Readers of protobuf refuse a whole request that nests more than 100 messages, three a level."""
 _MAX_CACHED = 4096
-_SHORT = [bytes((number,)) for number in range(0x80)]
 
 
 class SpanData(NamedTuple):
@@ -62,22 +62,6 @@ class Template(NamedTuple):
     root: bytes
     child: bytes
     rest: bytes
-
-
-def varint(value: int) -> bytes:
-    """A non-negative integer in base 128."""
-    if value < 0x80:
-        return _SHORT[value]
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _block(tag: bytes, data: bytes) -> bytes:
-    return tag + varint(len(data)) + data
 
 
 def bare(trace_id: bytes, span_id: int, parent_id: int, template: Template, start_ns: int, end_ns: int) -> bytes:
@@ -132,14 +116,14 @@ class SpanEncoder:
         if links:
             rest += self._each(_SPAN_LINK, self._link, links)
         if error is not None:
-            rest += _block(_SPAN_STATUS, _block(b"\x12", self._text(error)) + _STATUS_ERROR)
+            rest += tagged(_SPAN_STATUS, tagged(b"\x12", self._text(error)) + _STATUS_ERROR)
         length = _LENGTH_AND_TAGS + (2 if parent_id else 1) * _LENGTH_OF_ID + len(rest) + _LENGTH_OF_TIMES
         head = b"\x12" + varint(length) + b"\x0a\x10"
         return bare(_trace_bytes(trace_id), span_id, parent_id, Template(head, head, rest), start_ns, end_ns)
 
     def _name(self, name: Any) -> bytes:
         """A span's name, and what is the same for every span."""
-        named = _block(b"\x2a", self._text(name)) + _INTERNAL + _FLAGS
+        named = tagged(b"\x2a", self._text(name)) + _INTERNAL + _FLAGS
         if type(name) is str:
             _remember(self._named, name, named)
         return named
@@ -164,7 +148,7 @@ class SpanEncoder:
 
     def _key(self, name: Any) -> bytes:
         """The beginning of a KeyValue, up to the length of the value."""
-        key = _block(b"\x0a", _utf8(name)) + b"\x12"
+        key = tagged(b"\x0a", _utf8(name)) + b"\x12"
         if type(name) is str:
             _remember(self._keys, name, key)
         return key
@@ -173,7 +157,7 @@ class SpanEncoder:
         """An AnyValue. The four usual types first: asking an abstract class costs as much as all the rest."""
         kind = type(value)
         if kind is str:
-            return _block(b"\x0a", value.encode(errors="replace"))
+            return tagged(b"\x0a", value.encode(errors="replace"))
         if kind is float:
             return _pack_double(0x21, value)
         if kind is int:
@@ -181,7 +165,7 @@ class SpanEncoder:
         if kind is bool:
             return b"\x10\x01" if value else b"\x10\x00"
         if kind is list and depth < _MAX_DEPTH:
-            return _block(b"\x2a", b"".join([_block(b"\x0a", self._value(item, depth + 1)) for item in value]))
+            return tagged(b"\x2a", b"".join([tagged(b"\x0a", self._value(item, depth + 1)) for item in value]))
         return self._unusual(value, depth)
 
     def _unusual(self, value: Any, depth: int) -> bytes:
@@ -189,7 +173,7 @@ class SpanEncoder:
         if value is None:
             return b""
         if isinstance(value, str):
-            return _block(b"\x0a", str.encode(value, errors="replace"))
+            return tagged(b"\x0a", str.encode(value, errors="replace"))
         if isinstance(value, np.bool_):
             return b"\x10\x01" if value else b"\x10\x00"
         if isinstance(value, Integral):
@@ -197,25 +181,25 @@ class SpanEncoder:
         if isinstance(value, Real):
             return _pack_double(0x21, float(value))
         if isinstance(value, (bytes, bytearray, memoryview)):
-            return _block(b"\x3a", bytes(value))
+            return tagged(b"\x3a", bytes(value))
         if depth < _MAX_DEPTH and isinstance(value, Mapping):
             pairs = ((self._key(name), self._value(item, depth + 1)) for name, item in value.items())
-            return _block(b"\x32", b"".join(_block(b"\x0a", key + varint(len(data)) + data) for key, data in pairs))
+            return tagged(b"\x32", b"".join(tagged(b"\x0a", key + varint(len(data)) + data) for key, data in pairs))
         if depth < _MAX_DEPTH and isinstance(value, Sequence):
-            return _block(b"\x2a", b"".join(_block(b"\x0a", self._value(item, depth + 1)) for item in value))
-        return _block(b"\x0a", _utf8(value))
+            return tagged(b"\x2a", b"".join(tagged(b"\x0a", self._value(item, depth + 1)) for item in value))
+        return tagged(b"\x0a", _utf8(value))
 
     def _each(self, tag: bytes, encode: Any, items: Iterable[Any]) -> bytes:
         parts: list[bytes] = []
         for item in items:
             try:
-                parts.append(_block(tag, encode(*item)))
+                parts.append(tagged(tag, encode(*item)))
             except Exception:  # as with attributes
                 self.unreadable += 1
         return b"".join(parts)
 
     def _event(self, time_ns: int, name: str, attributes: Mapping[str, Any] | None) -> bytes:
-        head = _pack_event_time(0x09, time_ns) + _block(b"\x12", self._text(name))
+        head = _pack_event_time(0x09, time_ns) + tagged(b"\x12", self._text(name))
         return head + self.attributes(attributes, _EVENT_ATTRIBUTE)
 
     def _link(self, trace_id: int, span_id: int) -> bytes:
@@ -244,7 +228,7 @@ def _integer(value: int) -> bytes:
     """As an AnyValue: what int64 cannot hold is text."""
     if -(1 << 63) <= value < 1 << 63:
         return b"\x18" + varint(value & _MASK_64)
-    return _block(b"\x0a", str(value).encode())
+    return tagged(b"\x0a", str(value).encode())
 
 
 def _trace_bytes(trace_id: int) -> bytes:
@@ -258,14 +242,14 @@ def resource_bytes(resource: Resource) -> bytes:
     """A resource and its schema, encoded once for all requests."""
     attributes = SpanEncoder().attributes(resource.attributes, _RESOURCE_ATTRIBUTE)
     schema = resource.schema_url.encode()
-    return _block(b"\x0a", attributes) + (_block(b"\x1a", schema) if schema else b"")
+    return tagged(b"\x0a", attributes) + (tagged(b"\x1a", schema) if schema else b"")
 
 
 def request(resource: bytes, scopes: Mapping[str, Sequence[bytes]]) -> bytes:
     """An ExportTraceServiceRequest: one resource (`resource_bytes`), spans by name of their instrumentation scope."""
-    parts = (_block(b"\x12", _scope(name) + b"".join(spans)) for name, spans in scopes.items() if spans)
-    return _block(b"\x0a", resource + b"".join(parts))
+    parts = (tagged(b"\x12", _scope(name) + b"".join(spans)) for name, spans in scopes.items() if spans)
+    return tagged(b"\x0a", resource + b"".join(parts))
 
 
 def _scope(name: str) -> bytes:
-    return _block(b"\x0a", _block(b"\x0a", _utf8(name)) + _block(b"\x12", VERSION.encode()))
+    return tagged(b"\x0a", tagged(b"\x0a", _utf8(name)) + tagged(b"\x12", VERSION.encode()))

@@ -21,6 +21,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 
 from rltel.core.clock import Anchor
+from rltel.export.protobuf import block, uint, varint
 from rltel.record.records import Attributes, Begin, CounterSample, End, Flows, Ids, Instant, Site
 
 _SEQUENCE, _TRACK_EVENT, _INTERNED, _FLAGS, _COMPRESSED = 10, 11, 12, 13, 50  # of TracePacket
@@ -40,30 +41,6 @@ _MAX_DEPTH = 8  # of values in values: what is deeper becomes text
 _NEEDS_STATE = TracePacket.SequenceFlags.SEQ_NEEDS_INCREMENTAL_STATE
 
 
-_SHORT = [bytes((low,)) if low < 0x80 else bytes((low & 0x7F | 0x80, low >> 7)) for low in range(1 << 10)]
-"""Varints of small numbers: lengths and numbers of names."""
-
-
-def varint(value: int) -> bytes:
-    """A non-negative integer in base 128."""
-    if 0 <= value < len(_SHORT):
-        return _SHORT[value]
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _uint(field: int, value: int) -> bytes:
-    return varint(field << 3) + varint(value)
-
-
-def _block(field: int, data: bytes) -> bytes:
-    return varint(field << 3 | 2) + varint(len(data)) + data
-
-
 def packet(body: bytes) -> bytes:
     """One TracePacket as an entry of a Trace."""
     return b"\x0a" + varint(len(body)) + body
@@ -71,20 +48,20 @@ def packet(body: bytes) -> bytes:
 
 def compressed(packets: bytes, deflated: bytes) -> bytes:
     """A block of packets as one packet, if that is shorter. Cut anywhere, all blocks before the cut load."""
-    return packet(_block(_COMPRESSED, deflated)) if len(deflated) < len(packets) else packets
+    return packet(block(_COMPRESSED, deflated)) if len(deflated) < len(packets) else packets
 
 
 class EventEncoder:
     """Track events of one sequence, with names sent once and referred to by number."""
 
-    END = _uint(_TYPE, TrackEvent.TYPE_SLICE_END)
+    END = uint(_TYPE, TrackEvent.TYPE_SLICE_END)
     """A bare slice's end."""
 
     def __init__(self, sequence: int, *, show_ids: bool = True) -> None:
         """``show_ids``: whether spans carry their trace and span ids, for those who look for them elsewhere."""
         self._show_ids = show_ids
         self._unreadable = 0  # names, attributes and flows that cannot be drawn: no id, a value with a wild str()
-        self.tail = _uint(_SEQUENCE, sequence) + _uint(_FLAGS, _NEEDS_STATE)
+        self.tail = uint(_SEQUENCE, sequence) + uint(_FLAGS, _NEEDS_STATE)
         self._time = TimeEncoder()
         self._heads: dict[Site, bytes] = {}
         self._labels: dict[str, bytes] = {}
@@ -101,7 +78,7 @@ class EventEncoder:
             attributes = {**_ids_shown(ids), **(attributes or {})}
         event = self._heads.get(site) or self._new_head(site)
         if track:
-            event += _uint(_TRACK_UUID, track)
+            event += uint(_TRACK_UUID, track)
         if cpu_ns is not None:
             event += _EXTRA_TAG + varint(cpu_ns)
         if flows or attributes:
@@ -115,7 +92,7 @@ class EventEncoder:
             attributes = {"error": error, **(attributes or {})}
         event = EventEncoder.END
         if track:
-            event += _uint(_TRACK_UUID, track)
+            event += uint(_TRACK_UUID, track)
         if cpu_ns is not None:
             event += _EXTRA_TAG + varint(cpu_ns)
         if attributes:
@@ -131,7 +108,7 @@ class EventEncoder:
         """One sample of a counter's track."""
         head = self._counters.get(track)
         if head is None:
-            head = _uint(_TYPE, TrackEvent.TYPE_COUNTER) + _uint(_TRACK_UUID, track) + _DOUBLE_TAG
+            head = uint(_TYPE, TrackEvent.TYPE_COUNTER) + uint(_TRACK_UUID, track) + _DOUBLE_TAG
             self._counters[track] = head
         return self._packet(sample.time_ns, head + _pack_sample(sample.value))
 
@@ -142,14 +119,14 @@ class EventEncoder:
 
     def around_time(self, event: bytes) -> tuple[bytes, bytes]:
         """A packet of this event, to be completed by the time in the middle."""
-        tail = self.tail + _block(_TRACK_EVENT, event)
+        tail = self.tail + block(_TRACK_EVENT, event)
         return b"\x0a" + varint(1 + TIME_BYTES + len(tail)) + b"\x40", tail
 
     def new_names(self) -> bytes:
         """A packet with the names that are new since the last time: it goes out before what refers to them."""
         if not self._new:
             return b""
-        interned = packet(self.tail + _block(_INTERNED, b"".join(self._new)))
+        interned = packet(self.tail + block(_INTERNED, b"".join(self._new)))
         self._new.clear()
         return interned
 
@@ -192,9 +169,9 @@ class EventEncoder:
         return made
 
     def _head(self, kind: int, name: str, category: str) -> bytes:
-        head = _uint(_TYPE, kind) + _uint(_NAME_IID, self._interned(2, self._names, name))
+        head = uint(_TYPE, kind) + uint(_NAME_IID, self._interned(2, self._names, name))
         if category:
-            head += _uint(_CATEGORY_IID, self._interned(1, self._categories, category))
+            head += uint(_CATEGORY_IID, self._interned(1, self._categories, category))
         return head
 
     def _extras(self, flows: Flows | None, attributes: Attributes | None) -> bytes:
@@ -217,7 +194,7 @@ class EventEncoder:
 
     def _new_label(self, name: Any) -> bytes:
         """The name of an annotation, by number."""
-        label = _uint(_NAME_OF_NOTE, self._interned(3, self._annotations, name))
+        label = uint(_NAME_OF_NOTE, self._interned(3, self._annotations, name))
         if type(name) is str:  # True, 1 and 1.0 are one key of a table, and three names
             self._labels[name] = label
         return label
@@ -228,7 +205,7 @@ class EventEncoder:
         number = table.get(text)
         if number is None:
             number = table[text] = len(table) + 1
-            self._new.append(_block(field, _uint(1, number) + _block(2, text.encode(errors="replace"))))
+            self._new.append(block(field, uint(1, number) + block(2, text.encode(errors="replace"))))
         return number
 
 
@@ -241,7 +218,7 @@ def _value(value: Any, depth: int = 0) -> bytes:
     if kind is float:
         return _pack_double(_FLOAT << 3 | 1, value)
     if kind is bool or isinstance(value, np.bool_):
-        return _uint(_BOOL, bool(value))
+        return uint(_BOOL, bool(value))
     if kind is int or isinstance(value, Integral):  # NumPy's scalars are numbers, too
         number = int(value)
         if -(1 << 63) <= number < 1 << 63:
@@ -250,14 +227,14 @@ def _value(value: Any, depth: int = 0) -> bytes:
         return _pack_double(_FLOAT << 3 | 1, float(value))
     elif value is not None and depth < _MAX_DEPTH and isinstance(value, (dict, list, tuple)) and value:
         return _structure(value, depth + 1)
-    return _block(_STRING, str(value).encode(errors="replace"))
+    return block(_STRING, str(value).encode(errors="replace"))
 
 
 def _structure(value: dict[Any, Any] | list[Any] | tuple[Any, ...], depth: int) -> bytes:
     if isinstance(value, dict):
         pairs = ((str(key).encode(errors="replace"), inner) for key, inner in value.items())
-        return b"".join(_block(_DICT, _block(_KEY, key) + _value(inner, depth)) for key, inner in pairs)
-    return b"".join(_block(_ARRAY, _value(inner, depth)) for inner in value)
+        return b"".join(block(_DICT, block(_KEY, key) + _value(inner, depth)) for key, inner in pairs)
+    return b"".join(block(_ARRAY, _value(inner, depth)) for inner in value)
 
 
 class TimeEncoder:

@@ -11,7 +11,7 @@ from typing import Any
 
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import BuiltinClock, TracePacket, TrackDescriptor, TrackEvent
 
-from rltel.export.perfetto_wire import varint
+from rltel.export.protobuf import block, uint, varint
 
 _TIMESTAMP, _SEQUENCE, _TRACK_EVENT, _INTERNED, _FLAGS = 8, 10, 11, 12, 13  # of TracePacket
 _CATEGORY_IID, _ANNOTATION, _LEGACY, _TYPE, _NAME_IID, _TRACK_UUID, _DOUBLE, _FLOW = 3, 4, 6, 9, 10, 11, 44, 47
@@ -39,14 +39,6 @@ _MAX_NAMES = 1 << 14
 _MAX_DEPTH = 16  # of nested annotations: deeper ones become text
 
 
-def _uint(field: int, value: int) -> bytes:
-    return varint(field << 3) + varint(value)
-
-
-def _block(field: int, data: bytes) -> bytes:
-    return varint(field << 3 | 2) + _sized(data)
-
-
 def _sized(data: bytes) -> bytes:
     length = len(data)
     return (_SMALL[length] if length < len(_SMALL) else varint(length)) + data
@@ -61,7 +53,7 @@ class TrackEncoder:
 
     def __init__(self, clock: int = BuiltinClock.BUILTIN_CLOCK_MONOTONIC) -> None:
         self._clock = clock
-        self._tail = _uint(_SEQUENCE, _EVENTS) + _uint(_FLAGS, TracePacket.SequenceFlags.SEQ_NEEDS_INCREMENTAL_STATE)
+        self._tail = uint(_SEQUENCE, _EVENTS) + uint(_FLAGS, TracePacket.SequenceFlags.SEQ_NEEDS_INCREMENTAL_STATE)
         self._out: list[bytes] = []
         self._size = 0
         self._high_time, self._high_bytes = 0, _SMALL[0]
@@ -101,8 +93,8 @@ class TrackEncoder:
         if end_ns is not None:
             end = self._ends.get(track)
             if end is None:
-                event = _uint(_TYPE, TrackEvent.TYPE_SLICE_END) + _uint(_TRACK_UUID, track)
-                end = self._ends[track] = self._tail + _block(_TRACK_EVENT, event)
+                event = uint(_TYPE, TrackEvent.TYPE_SLICE_END) + uint(_TRACK_UUID, track)
+                end = self._ends[track] = self._tail + block(_TRACK_EVENT, event)
             self._add(self._time(end_ns) + end)
 
     def instant(
@@ -114,7 +106,7 @@ class TrackEncoder:
 
     def counter(self, track: int, time_ns: int, value: float) -> None:
         """One sample of a counter track."""
-        event = _uint(_TYPE, TrackEvent.TYPE_COUNTER) + _uint(_TRACK_UUID, track)
+        event = uint(_TYPE, TrackEvent.TYPE_COUNTER) + uint(_TRACK_UUID, track)
         self._event(time_ns, event + _DOUBLE_TAG + _double(value))
 
     def arrow(self, track: int, time_ns: int, phase: str, flow: int, name: str, category: str) -> None:
@@ -122,11 +114,9 @@ class TrackEncoder:
 
         For arrows whose points are known only after the begins of their slices were written, which hold flow ids.
         """
-        legacy = (
-            _uint(2, ord(phase)) + _uint(6, flow & _MASK_64) + _uint(12, 1)
-        )  # phase, unscoped_id, bind_to_enclosing
+        legacy = uint(2, ord(phase)) + uint(6, flow & _MASK_64) + uint(12, 1)  # phase, unscoped_id, bind_to_enclosing
         head = self._head(TrackEvent.TYPE_UNSPECIFIED, track, name, category)
-        self._event(time_ns, head + _block(_LEGACY, legacy))
+        self._event(time_ns, head + block(_LEGACY, legacy))
 
     def _begin_anew(self) -> None:
         self._is_begun = False
@@ -159,7 +149,7 @@ class TrackEncoder:
             made.trace_packet_defaults.timestamp_clock_id = self._clock
             self._add(made.SerializeToString())
         if self._new:
-            self._add(self._tail + _block(_INTERNED, b"".join(self._new)))
+            self._add(self._tail + block(_INTERNED, b"".join(self._new)))
             self._new.clear()
         self._add(self._time(time_ns) + self._tail + _EVENT_TAG + _sized(event))
         if self._named > _MAX_NAMES or len(self._on_track) > _MAX_NAMES:
@@ -168,13 +158,13 @@ class TrackEncoder:
     def _head(self, kind: int, track: int, name: str, category: str) -> bytes:
         head = self._heads.get((kind, name, category))
         if head is None:
-            head = _uint(_TYPE, kind) + _uint(_NAME_IID, self._interned(_NAMES, name))
+            head = uint(_TYPE, kind) + uint(_NAME_IID, self._interned(_NAMES, name))
             if category:
-                head += _uint(_CATEGORY_IID, self._interned(_CATEGORIES, category))
+                head += uint(_CATEGORY_IID, self._interned(_CATEGORIES, category))
             self._heads[kind, name, category] = head
         on_track = self._on_track.get(track)
         if on_track is None:
-            on_track = self._on_track[track] = _uint(_TRACK_UUID, track)
+            on_track = self._on_track[track] = uint(_TRACK_UUID, track)
         return head + on_track
 
     def _extras(self, flows: Iterable[int], annotations: Mapping[str, Any] | None) -> bytes:
@@ -192,10 +182,10 @@ class TrackEncoder:
         table = self._tables[field]
         number = table.get(text)
         if number is None:
-            written = _block(2, text.encode(errors="replace"))
+            written = block(2, text.encode(errors="replace"))
             number = table[text] = len(table) + 1
             self._named += 1
-            self._new.append(_block(field, _uint(1, number) + written))
+            self._new.append(block(field, uint(1, number) + written))
         return number
 
 
@@ -204,18 +194,18 @@ def _annotation_value(value: Any, depth: int = 0) -> bytes:
     if isinstance(value, str):
         return _STRING_TAG + _sized(value.encode(errors="replace"))
     if isinstance(value, bool):
-        return _uint(_BOOL, value)
+        return uint(_BOOL, value)
     if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
         return _INT_TAG + (_SMALL[value] if 0 <= value < len(_SMALL) else varint(value & _MASK_64))
     if isinstance(value, float):
         return _FLOAT_TAG + _double(value)
     if depth < _MAX_DEPTH and isinstance(value, Mapping):
         entries = ((str(name).encode(errors="replace"), inner) for name, inner in value.items())
-        parts = (_block(_DICT, _block(_NAME, name) + _annotation_value(inner, depth + 1)) for name, inner in entries)
+        parts = (block(_DICT, block(_NAME, name) + _annotation_value(inner, depth + 1)) for name, inner in entries)
         return b"".join(parts)
     if depth < _MAX_DEPTH and isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
-        return b"".join(_block(_ARRAY, _annotation_value(inner, depth + 1)) for inner in value)
-    return _block(_STRING, str(value).encode(errors="replace"))
+        return b"".join(block(_ARRAY, _annotation_value(inner, depth + 1)) for inner in value)
+    return block(_STRING, str(value).encode(errors="replace"))
 
 
 def process_track(track: int, pid: int, name: str, labels: Iterable[str] = ()) -> TrackDescriptor:

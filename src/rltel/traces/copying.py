@@ -11,7 +11,7 @@ from pathlib import Path
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import ProcessDescriptor, TracePacket
 
 from rltel.core.errors import TraceError
-from rltel.export.perfetto_wire import varint
+from rltel.export.protobuf import varint
 from rltel.traces.clocks import Placement
 from rltel.traces.reader import parsed, raw_packets, read_varint, text
 from rltel.traces.skim import REALTIME

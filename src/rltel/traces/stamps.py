@@ -8,7 +8,7 @@ a dict and look it up for the next million.
 import struct
 from collections.abc import Iterable, Iterator
 
-from rltel.export.perfetto_wire import varint
+from rltel.export.protobuf import varint
 from rltel.traces.reader import read_varint
 
 _TIMESTAMP_TAG = 0x40  # field 8 of TracePacket
