@@ -18,7 +18,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from rltel.core.identity import Identity
 from rltel.export.commit import Commit
-from rltel.export.tensorboard import TensorBoardSink
+from rltel.export.tensorboard.sink import TensorBoardSink
 from rltel.reduce.snapshot import Snapshot
 
 ROUNDS, STEPS, SCALARS = 7, 100, 100

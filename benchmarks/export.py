@@ -21,13 +21,13 @@ from prometheus_client import REGISTRY, CollectorRegistry, Gauge, generate_lates
 
 from rltel.core.identity import Identity
 from rltel.export.commit import Commit
-from rltel.export.exposition import expose
 from rltel.export.jsonl import JsonlFile
-from rltel.export.otlp_data import metrics_data
-from rltel.export.otlp_metrics_wire import MetricsEncoder
+from rltel.export.otlp.data import metrics_data
+from rltel.export.otlp.metrics_wire import MetricsEncoder
 from rltel.export.points import Point, Totals, points_of
-from rltel.export.prometheus_collector import RunCollector, join
-from rltel.export.prometheus_table import PrometheusSink
+from rltel.export.prometheus.collector import RunCollector, join
+from rltel.export.prometheus.exposition import expose
+from rltel.export.prometheus.table import PrometheusSink
 from rltel.export.sink import Destination
 from rltel.names.otel import Namer
 from rltel.reduce.snapshot import Snapshot

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackEvent
 
-from rltel.export.perfetto_wire import compressed, packet
+from rltel.export.perfetto.wire import compressed, packet
 from rltel.export.protobuf import varint
 
 MONOTONIC, BOOTTIME, REALTIME = 3, 6, 1

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from torch import Tensor
 
 import rltel
-from rltel.export.perfetto_spans import PerfettoSpanExporter
+from rltel.export.otel.perfetto_spans import PerfettoSpanExporter
 
 ENGINE_ROWS = 16
 """How many sequences the engine serves at once."""

@@ -79,9 +79,9 @@ def test_the_ground_imports_nothing_of_ours() -> None:
 
 def test_the_test_sees_imports() -> None:
     """What everything above relies on."""
-    assert ("rltel.export.points", True) in EDGES["rltel.export.prometheus_table"]
-    assert ("rltel.export.otlp", False) in EDGES["rltel.export.open_sinks"]
-    assert ("rltel.export.perfetto_wire", True) in EDGES["rltel.traces.merge"]
+    assert ("rltel.export.points", True) in EDGES["rltel.export.prometheus.table"]
+    assert ("rltel.export.otlp.metrics", False) in EDGES["rltel.export.open_sinks"]
+    assert ("rltel.export.perfetto.wire", True) in EDGES["rltel.traces.merge"]
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

@@ -71,7 +71,7 @@ class Process:
         if resolved.pipeline.sigterm:
             _leave_on_sigterm()
         if self.telemetry.tracks:
-            from rltel.export.tracking_hooks import at_end  # only where there is a tracking service
+            from rltel.export.tracking.hooks import at_end  # only where there is a tracking service
 
             at_end(self._at_exit)  # their packages need threads, which Python's own end no longer gives
         self._finalizer = Finalize(None, self._at_exit, exitpriority=10)  # multiprocessing's children skip atexit

@@ -14,9 +14,9 @@ from prometheus_client.samples import Sample
 from export.making import Points, identity
 from rltel.core.config import PrometheusConfig
 from rltel.export.commit import Commit
-from rltel.export.prometheus_collector import RunCollector
-from rltel.export.prometheus_endpoint import Endpoint
-from rltel.export.prometheus_table import PrometheusSink
+from rltel.export.prometheus.collector import RunCollector
+from rltel.export.prometheus.endpoint import Endpoint
+from rltel.export.prometheus.table import PrometheusSink
 from rltel.export.sink import Destination
 from rltel.reduce.trackers import Trackers
 

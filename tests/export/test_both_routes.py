@@ -17,7 +17,7 @@ from realparts.prometheus import Labels, prometheus
 from realparts.victoriametrics import VictoriaMetrics, victoria_metrics
 from rltel.core.config import OtlpConfig, RunConfig
 from rltel.export.commit import Commit
-from rltel.export.otlp import open_otlp_metrics
+from rltel.export.otlp.metrics import open_otlp_metrics
 from rltel.export.resource import resource_of
 from rltel.reduce.trackers import Trackers
 

@@ -251,7 +251,7 @@ def test_a_trace_that_stands_still_does_not_hold_up_the_spans(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full disk costs the file, and nothing else."""
-    from rltel.export import perfetto
+    from rltel.export.perfetto import files as perfetto
 
     class FullDisk:
         def __getattr__(self, name: str) -> Any:

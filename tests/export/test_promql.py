@@ -17,7 +17,7 @@ from realparts.prometheus import Prometheus, backfill, prometheus
 from realparts.requirements import REPOSITORY
 from realparts.victoriametrics import VictoriaMetrics, victoria_metrics
 from rltel.core.config import OtlpConfig
-from rltel.export.otlp import OtlpSink, open_otlp_metrics
+from rltel.export.otlp.metrics import OtlpSink, open_otlp_metrics
 
 WINDOW_S = 300
 STEP_S = 10

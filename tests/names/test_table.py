@@ -6,7 +6,7 @@ from prometheus_client.samples import Sample
 from export.making import commit, points_of_record
 from names.rows import ROWS, Otel, Row, series
 from rltel.export.points import Point
-from rltel.export.prometheus_table import PrometheusSink
+from rltel.export.prometheus.table import PrometheusSink
 from rltel.reduce.trackers import Trackers
 
 SHARED = ("rl.step", "rl.stats.nonfinite")

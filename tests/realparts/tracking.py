@@ -19,8 +19,8 @@ from rltel.core.config import RunConfig, TelemetryConfig
 from rltel.export.commit import Commit
 from rltel.export.media import Kind, Media, media
 from rltel.export.sink import Destination
-from rltel.export.tracking import Client, TrackingSink, TrackingWorker
-from rltel.export.tracking_labels import Labels, labels_of
+from rltel.export.tracking.labels import Labels, labels_of
+from rltel.export.tracking.service import Client, TrackingSink, TrackingWorker
 
 ENOUGH_S = 60.0
 

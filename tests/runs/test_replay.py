@@ -25,10 +25,10 @@ from rltel.core.errors import ConfigError, RltelError
 from rltel.core.identity import Identity
 from rltel.export.commit import Commit
 from rltel.export.ledger import Ledger
-from rltel.export.otlp import OtlpSink, open_otlp_metrics
+from rltel.export.otlp.metrics import OtlpSink, open_otlp_metrics
 from rltel.export.points import Point, Totals, points_of
 from rltel.export.sink import Sink
-from rltel.export.tensorboard import open_tensorboard
+from rltel.export.tensorboard.sink import open_tensorboard
 from rltel.names.otel import Namer
 from rltel.reduce.trackers import Trackers
 from rltel.runs.recorded import recorded as read_record

@@ -15,8 +15,8 @@ from realparts.trace_making import TraceMaking, block, framed
 from realparts.trace_processor import Row, query
 from rltel.core.context import new_flow
 from rltel.core.errors import TraceError
-from rltel.export.perfetto import PerfettoWriter
-from rltel.export.perfetto_wire import packet
+from rltel.export.perfetto.files import PerfettoWriter
+from rltel.export.perfetto.wire import packet
 from rltel.export.sink import Destination
 from rltel.export.timeline import TimelineDrain
 from rltel.record.recorder import Recorder

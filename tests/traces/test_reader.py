@@ -13,7 +13,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
 from realparts.perfetto_reader import parse_packets
 from rltel.core.errors import TraceError
-from rltel.export.perfetto_wire import compressed, packet
+from rltel.export.perfetto.wire import compressed, packet
 from rltel.traces.reader import FileFrames, raw_packets, read_packets
 
 

@@ -14,7 +14,7 @@ from rltel.core.identity import Identity
 from rltel.export.console import ConsoleSink
 from rltel.export.ledger import Ledger
 from rltel.export.pipeline import RemoteWorker
-from rltel.export.prometheus import OpenPrometheus, PrometheusSurroundings, open_prometheus
+from rltel.export.prometheus.service import OpenPrometheus, PrometheusSurroundings, open_prometheus
 from rltel.export.sink import Destination, Sink
 from rltel.names.otel import Namer
 
@@ -103,7 +103,7 @@ def _local_sinks(of: SinkSurroundings, run_dir: Path, opened: OpenSinks, undo: c
 
 
 def _tensorboard(of: SinkSurroundings, path: str, run_dir: Path) -> Sink:
-    from rltel.export.tensorboard import open_tensorboard  # imports tensorboard
+    from rltel.export.tensorboard.sink import open_tensorboard  # imports tensorboard
 
     return open_tensorboard(of.config, of.identity, Path(path.replace("{run_dir}", str(run_dir))))
 
@@ -111,7 +111,7 @@ def _tensorboard(of: SinkSurroundings, path: str, run_dir: Path) -> Sink:
 def _remote_sinks(of: SinkSurroundings) -> Iterator[Sink]:
     config = of.config
     if config.otlp.enabled and config.otlp.metrics:
-        from rltel.export.otlp import open_otlp_metrics  # imports the OTLP encoders
+        from rltel.export.otlp.metrics import open_otlp_metrics  # imports the OTLP encoders
         from rltel.export.resource import resource_of
 
         resource = resource_of(of.identity, config.run, of.environ)
@@ -125,8 +125,8 @@ def _tracking_workers(
     modes = (of.config.wandb.mode, of.config.swanlab.mode, of.config.trackio.mode)
     if all(mode == "disabled" for mode in modes):
         return
-    from rltel.export.tracking import TrackingSink, TrackingWorker  # only where there is one
-    from rltel.export.tracking_clients import clients_of
+    from rltel.export.tracking.clients import clients_of
+    from rltel.export.tracking.service import TrackingSink, TrackingWorker  # only where there is one
 
     for client in list(clients_of(of.config, of.identity)):
         sink = TrackingSink(client)

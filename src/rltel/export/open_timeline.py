@@ -23,7 +23,7 @@ from rltel.record.records import Ids
 from rltel.version import VERSION
 
 if TYPE_CHECKING:
-    from rltel.export.perfetto import PerfettoWriter
+    from rltel.export.perfetto.files import PerfettoWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def _is_traced(trace: TraceConfig, rank: int) -> bool:
 
 
 def _trace_file(of: Surroundings, run_dir: Path, opened: OpenTimeline) -> "tuple[PerfettoWriter, Destination]":
-    from rltel.export.perfetto import PerfettoWriter  # imports Perfetto's schema
+    from rltel.export.perfetto.files import PerfettoWriter  # imports Perfetto's schema
 
     trace = of.config.trace
     folder = Path((trace.output_dir or "{run_dir}/trace").replace("{run_dir}", str(run_dir)))
@@ -121,10 +121,10 @@ def _has_spans(of: Surroundings) -> bool:
 
 
 def _otlp_spans(of: Surroundings, opened: OpenTimeline) -> tuple[TimelineConsumer, Destination]:
-    from rltel.export.otlp_transport import trace_transport  # imports the OTLP schema and its transports
+    from rltel.export.otlp.transport import trace_transport  # imports the OTLP schema and its transports
     from rltel.export.resource import resource_of
-    from rltel.export.span_sending import SpanSending
-    from rltel.export.spans import RootSpan, SpanWriter
+    from rltel.export.spans.sending import SpanSending
+    from rltel.export.spans.spans import RootSpan, SpanWriter
 
     transport, address = trace_transport(of.config.otlp, of.environ)
     resource = resource_of(of.identity, of.config.run, of.environ)
@@ -140,8 +140,8 @@ def _otlp_spans(of: Surroundings, opened: OpenTimeline) -> tuple[TimelineConsume
 def _own_spans(
     of: Surroundings, provider: TracerProvider, opened: OpenTimeline
 ) -> tuple[TimelineConsumer, Destination]:
-    from rltel.export.live_spans import LiveSpans  # only where they are used
-    from rltel.export.live_tracer import Contexts, LiveTracer
+    from rltel.export.spans.live_spans import LiveSpans  # only where they are used
+    from rltel.export.spans.live_tracer import Contexts, LiveTracer
 
     tracer = provider.get_tracer("rltel", VERSION)
     to_unix = of.clock.anchor().realtime_of(0)

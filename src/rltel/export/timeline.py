@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from rltel.export.sieve import items
+from rltel.export.perfetto.sieve import items
 from rltel.export.sink import Destination
 from rltel.record.device.device_timeline import DeviceTimeline
 from rltel.record.lane import Lane

@@ -10,7 +10,7 @@ from rltel.export.sink import Sink
 from rltel.runs.target import Setting, Target
 
 if TYPE_CHECKING:
-    from rltel.export.otlp import OtlpSink  # imports the OTLP encoders
+    from rltel.export.otlp.metrics import OtlpSink  # imports the OTLP encoders
 
 
 class OtlpTarget(Target):
@@ -20,7 +20,7 @@ class OtlpTarget(Target):
     sums = True
 
     def __init__(self, setting: Setting) -> None:
-        from rltel.export.otlp_settings import otlp_settings
+        from rltel.export.otlp.settings import otlp_settings
 
         self._setting = setting
         self._sink: OtlpSink | None = None
@@ -30,7 +30,7 @@ class OtlpTarget(Target):
         """A connection for this process, with its resource and its start."""
         from opentelemetry.sdk.resources import Resource
 
-        from rltel.export.otlp import open_otlp_metrics  # imports the OTLP encoders
+        from rltel.export.otlp.metrics import open_otlp_metrics  # imports the OTLP encoders
         from rltel.export.resource import resource_of
 
         self.close()

@@ -8,9 +8,9 @@ from rltel.core.identity import Identity
 from rltel.core.redact import redact_url
 from rltel.export.commit import Commit
 from rltel.export.points import Point
-from rltel.export.prometheus_push import PushTarget as GatewayGroup
-from rltel.export.prometheus_push import push, push_target
-from rltel.export.prometheus_table import PrometheusSink
+from rltel.export.prometheus.push import PushTarget as GatewayGroup
+from rltel.export.prometheus.push import push, push_target
+from rltel.export.prometheus.table import PrometheusSink
 from rltel.export.sink import Sink
 from rltel.runs.target import Setting, Target
 

@@ -43,8 +43,8 @@ class TensorBoardTarget(_OneSink):
     ordered = True
 
     def __init__(self, setting: Setting, identity: Identity) -> None:
-        from rltel.export.tensorboard import TensorBoardSink  # imports tensorboard
-        from rltel.export.tensorboard_folder import folder_of_run, take_folder
+        from rltel.export.tensorboard.folder import folder_of_run, take_folder
+        from rltel.export.tensorboard.sink import TensorBoardSink  # imports tensorboard
 
         config, run_dir = setting.config, setting.run_dir
         wanted = Path((config.tensorboard.path or "").replace("{run_dir}", str(run_dir)))
@@ -62,8 +62,8 @@ class TrackingTarget(_OneSink):
     """W&B, SwanLab or Trackio. "Had" means handed to the package, which keeps it on disk until it is uploaded."""
 
     def __init__(self, name: str, setting: Setting, identity: Identity) -> None:
-        from rltel.export.tracking import TrackingSink
-        from rltel.export.tracking_labels import labels_of
+        from rltel.export.tracking.labels import labels_of
+        from rltel.export.tracking.service import TrackingSink
 
         self.name = name
         self.note = _NOTES.get(name, "")
@@ -75,13 +75,13 @@ class TrackingTarget(_OneSink):
 
 def _client(name: str, config: TelemetryConfig, labels: Any) -> Any:
     if name == "wandb":
-        from rltel.export.wandb import WandbClient
+        from rltel.export.tracking.wandb import WandbClient
 
         return WandbClient(config.wandb, labels)
     if name == "swanlab":
-        from rltel.export.swanlab import SwanlabClient
+        from rltel.export.tracking.swanlab import SwanlabClient
 
         return SwanlabClient(config.swanlab, labels)
-    from rltel.export.trackio import TrackioClient
+    from rltel.export.tracking.trackio import TrackioClient
 
     return TrackioClient(config.trackio, labels)

@@ -14,8 +14,8 @@ from typing import Any
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import BuiltinClock, TracePacket
 
 from rltel.core.errors import TraceError
-from rltel.export.perfetto_wire import compressed, packet
-from rltel.export.track_packets import TrackEncoder
+from rltel.export.otel.track_packets import TrackEncoder
+from rltel.export.perfetto.wire import compressed, packet
 from rltel.traces.chrome import ChromeReader
 from rltel.traces.drawing import Drawing
 from rltel.traces.foreign import Arrow, Event, Instant, Names, Sample, Skipped, Slice

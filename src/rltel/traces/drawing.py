@@ -5,9 +5,9 @@ from itertools import count
 from typing import Any
 
 from rltel.core.context import new_id
-from rltel.export import track_packets as make
-from rltel.export.lanes import OPEN, Lanes
-from rltel.export.track_packets import TrackEncoder
+from rltel.export.otel import track_packets as make
+from rltel.export.otel.lanes import OPEN, Lanes
+from rltel.export.otel.track_packets import TrackEncoder
 from rltel.traces.foreign import Arrow, Event, Instant, Names, Place, Sample, Skipped, Slice
 
 _FIRST_SPARE = 1 << 23  # pids and tids for what has none that Perfetto takes; merging takes its own from 1 << 22

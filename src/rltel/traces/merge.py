@@ -15,7 +15,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
 from rltel.core.clock import Anchor
 from rltel.core.errors import TraceError
-from rltel.export.perfetto_wire import compressed
+from rltel.export.perfetto.wire import compressed
 from rltel.export.protobuf import varint
 from rltel.traces.clocks import Alignment, host_key
 from rltel.traces.copying import FileCopy, Pids

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rltel.core.context import new_id
-from rltel.export.span_notes import span_notes
+from rltel.export.otel.span_notes import span_notes
 from rltel.traces.foreign import Event, Instant, Names, Place, Skipped, Slice
 
 _KINDS = ["UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER"]

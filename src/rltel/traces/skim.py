@@ -12,7 +12,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import BuiltinClock, Trac
 
 from rltel.core.clock import Anchor
 from rltel.core.errors import TraceError
-from rltel.export.perfetto_wire import HOST_LABEL
+from rltel.export.perfetto.wire import HOST_LABEL
 from rltel.traces.reader import SUFFIX, FileFrames, compressed_block, inflated_packets, parsed, text
 
 REALTIME = BuiltinClock.BUILTIN_CLOCK_REALTIME

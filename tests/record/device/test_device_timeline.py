@@ -22,7 +22,7 @@ from realparts.simulated_device import OWN, SimulatedDevice
 from realparts.trace_processor import query
 from rltel.core.clock import Anchor as ClockAnchor
 from rltel.core.errors import RecordError
-from rltel.export.perfetto import PerfettoWriter
+from rltel.export.perfetto.files import PerfettoWriter
 from rltel.export.sink import Destination
 from rltel.export.timeline import TimelineDrain
 from rltel.record.device.clock import RENEW_NS, SPIN_NS

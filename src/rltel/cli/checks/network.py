@@ -13,8 +13,8 @@ from rltel.cli.checks.finding import Finding, ok, problem, warning, within
 from rltel.core.config import OtlpConfig, PrometheusConfig, TelemetryConfig
 from rltel.core.errors import ConfigError
 from rltel.core.redact import redact_url
-from rltel.export.otlp_settings import OtlpSettings, Signal, otlp_settings
-from rltel.export.otlp_transport import GrpcTransport, HttpTransport, SendError
+from rltel.export.otlp.settings import OtlpSettings, Signal, otlp_settings
+from rltel.export.otlp.transport import GrpcTransport, HttpTransport, SendError
 
 BOUND_S = 1.0
 _MARGIN_S = 0.5  # for what is no waiting: importing gRPC, a TLS handshake's arithmetic

@@ -1,0 +1,1 @@
+"""Exporters for other OpenTelemetry programs: their metrics and spans in our files."""

@@ -1,0 +1,1 @@
+"""OTLP: metrics as encoded requests, and what carries any request to a receiver."""

@@ -1,0 +1,1 @@
+"""The timeline on disk: from lanes of records to native Perfetto files."""

@@ -1,0 +1,1 @@
+"""Prometheus: the scrape table, the endpoint that answers with it, and pushes."""

@@ -1,0 +1,179 @@
+"""What a registry asks: our series, our own health, and which process this is. Several instances share a registry."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from weakref import WeakKeyDictionary
+
+from prometheus_client.core import CollectorRegistry, Metric
+from prometheus_client.registry import Collector
+
+from rltel.core.identity import Identity
+from rltel.export.prometheus.exposition import Family, Labels, family_named
+from rltel.export.prometheus.table import PrometheusSink
+from rltel.export.sink import DURATION_BOUNDS, Destination
+from rltel.names.otel import Namer
+
+_INSTANCE = "rl_instance"
+
+
+class RunCollector(Collector):
+    """The families of one instance."""
+
+    def __init__(
+        self,
+        sink: PrometheusSink,
+        destinations: Callable[[], Iterable[Destination]],
+        identity: Identity,
+        namer: Namer | None = None,
+    ) -> None:
+        self._sink = sink
+        self._destinations = destinations
+        self._namer = namer
+        self.identity = identity
+        self.scrapes = 0
+        """How often somebody asked."""
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing is promised: names come and go. (Without this, a registry may collect to find out.)"""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        """All families."""
+        self.scrapes += 1
+        yield from self._sink.families()
+        yield _target_info(self.identity)
+        yield from _accounts(list(self._destinations()))
+        yield from self._names()
+
+    def _names(self) -> Iterable[Metric]:
+        series = Family("rltel_series", "Series that the endpoint holds.", "gauge")
+        series.add_sample("rltel_series", {}, len(self._sink))
+        expired = Family("rltel_series_expired", "Gauges that went since nothing updated them.", "counter")
+        expired.add_sample("rltel_series_expired_total", {}, self._sink.expired)
+        yield from (series, expired)
+        if self._namer is None:
+            return
+        collided = Family("rltel_names_collided", "Keys that carry rl_key since another had their name.", "counter")
+        collided.add_sample("rltel_names_collided_total", {}, self._namer.collisions)
+        overflowed = Family(
+            "rltel_overflowed_keys", "Keys that share their metric's overflow series, for want of label sets.", "gauge"
+        )
+        for metric, count in sorted(self._namer.overflowed.copy().items()):
+            overflowed.add_sample("rltel_overflowed_keys", {"metric": metric}, count)
+        yield from (collided, overflowed)
+
+
+def _target_info(identity: Identity) -> Metric:
+    info = Family("target", "The process that is scraped.", "info")
+    labels = {
+        "instance_id": identity.instance_id,
+        "rl_run_id": identity.run_id,
+        "rl_role": identity.role,
+        "rl_rank": str(identity.rank),
+    }
+    info.add_sample("target_info", labels, 1.0)
+    return info
+
+
+def _accounts(destinations: Iterable[Destination]) -> Iterable[Metric]:
+    exported = Family("rltel_exported", "Commits and records that a destination took.", "counter")
+    dropped = Family("rltel_dropped", "Commits and records that were lost, by reason.", "counter")
+    retried = Family("rltel_retries", "Attempts that were made again, since the other side was away.", "counter")
+    success = Family("rltel_last_success_timestamp_seconds", "When a destination took something last.", "gauge")
+    items = Family("rltel_queue_items", "What waits for a destination.", "gauge")
+    size = Family("rltel_queue_bytes", "About how much memory that takes.", "gauge")
+    spent = Family("rltel_export_seconds", "How long a destination took, each time.", "histogram")
+    for destination in destinations:
+        labels = {"destination": destination.name}
+        exported.add_sample("rltel_exported_total", labels, destination.exported_total)
+        for reason, count in sorted(destination.dropped_totals.items()):
+            dropped.add_sample("rltel_dropped_total", {**labels, "reason": reason}, count)
+        retried.add_sample("rltel_retries_total", labels, destination.retries_total)
+        if destination.last_success is not None:
+            success.add_sample(success.name, labels, destination.last_success)
+        if destination.queue is not None:
+            waiting = destination.queue()
+            items.add_sample(items.name, labels, waiting.items)
+            size.add_sample(size.name, labels, waiting.size_bytes)
+        _add_durations(spent, destination, labels)
+    return exported, dropped, retried, success, items, size, spent
+
+
+def _add_durations(family: Family, destination: Destination, labels: Mapping[str, str]) -> None:
+    durations = destination.durations
+    for bound, count in zip((*DURATION_BOUNDS, "+Inf"), durations.counts, strict=True):
+        family.add_sample("rltel_export_seconds_bucket", {**labels, "le": str(bound)}, count)
+    family.add_sample("rltel_export_seconds_count", dict(labels), durations.counts[-1])
+    family.add_sample("rltel_export_seconds_sum", dict(labels), durations.total_s)
+
+
+class SharedCollector(Collector):
+    """All instances on one registry as one collector: one family of each name, however many have it."""
+
+    def __init__(self) -> None:
+        self._members: dict[str, tuple[RunCollector, Mapping[str, str]]] = {}
+
+    def describe(self) -> Iterable[Metric]:
+        """See `RunCollector.describe`."""
+        return ()
+
+    def add(self, member: RunCollector) -> Callable[[], None]:
+        """One more. Not being the only one, its series carry ``rl_instance``. Returns what takes it away again."""
+        base = name = f"{member.identity.run_id}/{member.identity.name}"
+        number = 1
+        while name in self._members:
+            number += 1
+            name = f"{base}#{number}"
+        self._members[name] = (member, {_INSTANCE: name} if self._members else {})
+
+        def leave() -> None:
+            self._members.pop(name, None)
+
+        return leave
+
+    def forget(self) -> None:
+        """In a forked child: the instances are the parent's."""
+        self._members = {}
+
+    def collect(self) -> Iterable[Metric]:
+        """The families of all."""
+        members = list(self._members.values())
+        if len(members) == 1 and not members[0][1]:
+            return members[0][0].collect()
+        families: dict[str, Family] = {}
+        for member, labels in members:
+            for family in member.collect():
+                _merge(families, family, labels)
+        return families.values()
+
+
+_shared: WeakKeyDictionary[CollectorRegistry, SharedCollector] = WeakKeyDictionary()
+
+
+def join(registry: CollectorRegistry, collector: RunCollector) -> Callable[[], None]:
+    """Show a collector on a registry, beside others that may be there. Returns what takes it away again."""
+    mine = SharedCollector()
+    shared = _shared.setdefault(registry, mine)
+    if shared is mine:
+        registry.register(shared)
+    return shared.add(collector)
+
+
+def forget() -> None:
+    """In a forked child: start empty on every registry."""
+    for shared in list(_shared.values()):
+        shared.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=forget)
+
+
+def _merge(families: dict[str, Family], family: Metric, more: Mapping[str, str]) -> None:
+    exposed = f"{family.name}_total" if family.type == "counter" else family.name
+    mine = families.get(exposed)
+    if mine is None:
+        mine = families[exposed] = family_named(exposed, family.type, family.documentation)
+    mine.join(family.type)
+    for sample in family.samples:
+        mine.samples.append(sample._replace(labels=Labels({**sample.labels, **more})) if more else sample)

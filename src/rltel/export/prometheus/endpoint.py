@@ -1,0 +1,136 @@
+"""The HTTP server of one process: on loopback unless told otherwise, with TLS and a password if asked."""
+
+import errno
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from socketserver import ThreadingMixIn
+from typing import Any
+from weakref import WeakSet
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client.core import CollectorRegistry
+
+from rltel.core.config import PrometheusConfig
+from rltel.core.errors import ConfigError
+from rltel.core.files import replace
+from rltel.core.identity import Identity
+from rltel.export.prometheus.app import App, no_trouble, scrape_app
+
+_TRIED_PORTS = 100
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up, or speaks no TLS, is its own trouble."""
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+class _Silent(WSGIRequestHandler):
+    timeout = 30.0  # seconds that a silent client keeps its thread
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Scrapes are not news."""
+
+
+_servers: WeakSet[WSGIServer] = WeakSet()
+
+
+def _let_go() -> None:
+    """In a forked child: its copy of a listening socket would hold the port after the parent's end."""
+    for server in _servers:
+        server.socket.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
+
+
+class Endpoint:
+    """Serves ``/metrics`` and ``/healthz`` on the configured port or the next free one.
+
+    Args:
+        config: where, and who may.
+        registry: what is shown.
+        first_port: the first one that is tried; 0 for any.
+        trouble: says in a few words what is wrong with this process, nothing if it is well (``/healthz``).
+    """
+
+    def __init__(
+        self,
+        config: PrometheusConfig,
+        registry: CollectorRegistry,
+        first_port: int,
+        trouble: Callable[[], str] = no_trouble,
+    ) -> None:
+        _refuse_halves(config)
+        app = scrape_app(registry, config.username, config.password, trouble)
+        context = _tls(config.tls_cert, config.tls_key) if config.tls_cert and config.tls_key else None
+        self._server = _bind(config.host, first_port, app)
+        if context is not None:
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )  # the client's own thread shakes hands: one that never does must not keep the others waiting
+        _servers.add(self._server)
+        self.port: int = self._server.server_port
+        self._advertised: Path | None = None
+        scheme = "https" if context is not None else "http"
+        host = f"[{config.host}]" if ":" in config.host else config.host
+        self.target = f"{config.advertise or host}:{self.port}"
+        self.url = f"{scheme}://{host}:{self.port}/metrics"
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), name="rltel-prometheus", daemon=True
+        )
+        self._thread.start()
+
+    def advertise(self, path: Path, identity: Identity) -> None:
+        """Write the file that Prometheus's ``file_sd_configs`` reads."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._advertised = path
+        labels = {"rl_run": identity.run_id, "rl_role": identity.role, "rl_index": str(identity.index)}
+        replace(path, [{"targets": [self.target], "labels": labels}])
+
+    def close(self) -> None:
+        """Stop listening, and no longer say that we do."""
+        if self._advertised is not None:
+            self._advertised.unlink(missing_ok=True)
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _refuse_halves(config: PrometheusConfig) -> None:
+    """Half a protection would be none, without a word."""
+    for one, other in (("tls_cert", "tls_key"), ("username", "password")):
+        if (getattr(config, one) is None) != (getattr(config, other) is None):
+            raise ConfigError(f"prometheus.{one}, prometheus.{other}: expected both or neither, got one")
+
+
+def _tls(cert: str, key: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(cert, key)
+    except OSError as error:
+        raise ConfigError(f"prometheus.tls_cert, prometheus.tls_key: cannot use {cert} and {key}: {error}") from error
+    return context
+
+
+def _bind(host: str, first_port: int, app: App) -> WSGIServer:
+    """The first port from ``first_port`` on that can be had (port 0: any)."""
+    last = min(first_port + _TRIED_PORTS - 1, 65535) if first_port else 0
+    server = _Server6 if ":" in host else _Server
+    for port in range(min(first_port, last), last + 1):
+        try:
+            return make_server(host, port, app, server, handler_class=_Silent)
+        except OSError as error:
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise ConfigError(f'prometheus.host: cannot listen on "{host}": {error}') from error
+    raise ConfigError(f"prometheus.port: none of {min(first_port, last)} to {last} on {host} is free")

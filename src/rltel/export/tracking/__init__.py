@@ -1,0 +1,1 @@
+"""Tracking services: W&B, SwanLab, Trackio."""
