@@ -164,8 +164,8 @@ class TestLines:
         header, nan, empty = (
             json.loads(line, parse_constant=refuse) for line in (tmp_path / "r.jsonl").read_text().splitlines()
         )
-        assert nan["metrics"]["x"] == {"kind": "gauge_mean", "state": [0.0, 0.0, 1.0, 0.0, 0.0]}
-        assert empty["metrics"]["m"]["state"] == [None, 0.0, 0.0, 0.0]
+        assert nan["metrics"] == [{"kind": "gauge_mean", "states": {"x": [0.0, 0.0, 1.0]}}]
+        assert empty["metrics"] == [{"kind": "max", "states": {"m": [None]}}]
         assert {header["v"], nan["v"]} == {VERSION}
 
     def test_say_who_wrote_them(self, tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ class TestLines:
     def test_a_line_that_is_none_of_ours_is_named(self, tmp_path: Path) -> None:
         path = tmp_path / "r.jsonl"
         write(path, commit({"x": 1.0}))
-        path.write_text(path.read_text().replace('"state":[1.0,', '"state":["one",'))
+        path.write_text(path.read_text().replace('"x":1.0', '"x":["one",1.0]'))
         with pytest.raises(RltelError, match=rf"{path}:2: .*x: "):
             list(read_jsonl(path))
 

@@ -17,11 +17,12 @@ import msgspec
 from rltel.core.errors import PayloadError, RltelError
 from rltel.core.identity import Identity
 from rltel.export.commit import Commit
+from rltel.export.jsonl_metrics import plain_groups, read_groups
 from rltel.export.sink import Destination
 from rltel.reduce.snapshot import Snapshot
-from rltel.reduce.workers import plain_metric, read_metric
 
-VERSION = 1
+VERSION = 2
+_READ = (1, VERSION)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -114,7 +115,7 @@ def line_of(commit: Commit) -> dict[str, Any]:
         value = getattr(commit, name)
         if value is not None:
             line[name] = value
-    line["metrics"] = {key: plain_metric(metric) for key, metric in commit.snapshot.items()}
+    line["metrics"] = plain_groups(commit.snapshot)
     return line
 
 
@@ -160,7 +161,7 @@ def _read_file(path: Path) -> Iterator[Line]:
                 found = msgspec.json.decode(raw)
             except msgspec.DecodeError:
                 continue
-            if not isinstance(found, dict) or found.get("v") != VERSION:
+            if not isinstance(found, dict) or found.get("v") not in _READ:
                 raise RltelError(f"{path}:{number}: expected a line of version {VERSION}, got {raw[:60]!r}")
             if found.get("type") == "process":
                 processes[found.get("process")] = found
@@ -170,7 +171,7 @@ def _read_file(path: Path) -> Iterator[Line]:
 
 def _line(process: Mapping[str, Any], found: Mapping[str, Any], where: str) -> Line:
     try:
-        snapshot = Snapshot({key: read_metric(key, plain) for key, plain in found["metrics"].items()})
+        snapshot = read_groups(found["metrics"])
     except PayloadError as error:
         raise RltelError(f"{where}: {error}") from error
     return Line(

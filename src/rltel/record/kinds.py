@@ -145,6 +145,28 @@ class State:
         return values
 
 
+_new_state = object.__new__
+_INF = math.inf
+
+
+def mean_state(kind: Kind, total: float, count: float) -> State:
+    """The state of so many finite numbers of a kind that keeps their sum and count, at half the constructor's cost."""
+    state = _new_state(State)
+    state.kind = kind
+    state.moments = [total, count, _INF, -_INF, 0.0, 0.0, 0.0]
+    state.buckets = _NO_BUCKETS
+    return state
+
+
+def empty_state(kind: Kind) -> State:
+    """The state of nothing, at half the constructor's cost."""
+    state = _new_state(State)
+    state.kind = kind
+    state.moments = [0.0, 0.0, _INF, -_INF, 0.0, 0.0, 0.0]
+    state.buckets = {} if kind.bucketed else _NO_BUCKETS
+    return state
+
+
 def _average(moments: Moments) -> float | None:
     if moments.nan or (moments.positive_infinity and moments.negative_infinity):
         return math.nan

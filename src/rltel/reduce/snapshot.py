@@ -5,11 +5,13 @@ all come from the same thing.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from typing import NamedTuple
 
 from rltel.core.errors import RecordError
-from rltel.record.kinds import GAUGE_MEAN, State, Value
+from rltel.record.kinds import GAUGE_MEAN, State, Value, mean_state
+
+_new = tuple.__new__  # what a named tuple's own constructor calls, at half the cost
 
 
 class Metric(NamedTuple):
@@ -24,31 +26,62 @@ class Metric(NamedTuple):
 
 
 class Snapshot(Mapping[str, Metric]):
-    """Metrics by key, in the order of their recording. Immutable."""
+    """Metrics by key, in the order of their recording. Immutable.
 
-    __slots__ = ("_metrics",)
+    One of plain numbers keeps them as they are until somebody asks for states: that is then not the training thread.
+    """
+
+    __slots__ = ("_made", "_numbers")
 
     def __init__(self, metrics: Mapping[str, Metric] | None = None) -> None:
-        self._metrics = dict(metrics or {})
+        self._made: dict[str, Metric] | None = dict(metrics or {})
+        self._numbers: dict[str, float] | None = None
 
     @classmethod
     def of_states(cls, states: Mapping[str, State], tracker: str = "") -> "Snapshot":
         """A snapshot of what one tracker recorded."""
-        return cls({key: Metric(state, tracker) for key, state in states.items()})
+        return cls({key: _new(Metric, (state, tracker, False)) for key, state in states.items()})
 
     @classmethod
     def of_numbers(cls, numbers: Mapping[str, float]) -> "Snapshot":
         """Plain numbers as gauges."""
-        return cls({key: Metric(gauge_of(value)) for key, value in numbers.items()})
+        snapshot = cls.__new__(cls)
+        snapshot._made, snapshot._numbers = None, dict(numbers)
+        return snapshot
+
+    @property
+    def numbers(self) -> Mapping[str, float] | None:
+        """What it was made of, if that was plain numbers; else None."""
+        return self._numbers
+
+    @property
+    def _metrics(self) -> dict[str, Metric]:
+        made = self._made
+        if made is None:  # two threads may both come here: they make the same
+            numbers = self._numbers or {}
+            made = self._made = {key: _new(Metric, (gauge_of(value), "", False)) for key, value in numbers.items()}
+        return made
+
+    @property
+    def _keys(self) -> Mapping[str, object]:
+        return self._metrics if self._numbers is None else self._numbers
 
     def __getitem__(self, key: str) -> Metric:
         return self._metrics[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._metrics)
+        return iter(self._keys)
 
     def __len__(self) -> int:
-        return len(self._metrics)
+        return len(self._keys)
+
+    def items(self) -> ItemsView[str, Metric]:
+        """As of a dict: the general view looks every key up."""
+        return self._metrics.items()
+
+    def values(self) -> ValuesView[Metric]:
+        """As of a dict."""
+        return self._metrics.values()
 
     def merged(self, other: "Snapshot") -> "Snapshot":
         """Both together; the states of keys that both have are merged.
@@ -89,13 +122,10 @@ def succeeded(earlier: Snapshot, later: Snapshot) -> Snapshot:
 
 def gauge_of(value: float) -> State:
     """A plain number as the state of a gauge."""
-    state = State(GAUGE_MEAN)
     if math.isfinite(value):
-        state.add((value, 1.0, value, value, 0.0, 0.0, 0.0))
-    else:
-        nan, positive = float(math.isnan(value)), float(value == math.inf)
-        state.add((0.0, 0.0, 0.0, 0.0, nan, positive, 1.0 - nan - positive))
-    return state
+        return mean_state(GAUGE_MEAN, value, 1.0)
+    nan, positive = float(math.isnan(value)), float(value == math.inf)
+    return State(GAUGE_MEAN, (0.0, 0.0, math.inf, -math.inf, nan, positive, 1.0 - nan - positive))
 
 
 def _merged(key: str, mine: Metric, other: Metric) -> Metric:
