@@ -46,6 +46,7 @@ bench: $(VENV)/.bench tools
 	$(BIN)/python benchmarks/stats.py
 	$(BIN)/python benchmarks/timeline.py
 	$(BIN)/python benchmarks/traces.py
+	$(BIN)/python benchmarks/commit.py
 	$(BIN)/python benchmarks/export.py
 	$(BIN)/python benchmarks/event_files.py
 

@@ -20,6 +20,7 @@ from rltel.names.otel import Namer
 _POINT_BYTES = 400  # about what one point holds in memory; the bound need not be exact
 _METRIC_BYTES = 1000  # and a metric of a commit that waits to become points
 _MAX_MEDIA = 100  # that wait for the local destinations
+_MOMENT_S = 0.03  # how long a commit may wait before anything is done with it
 _SAME_STEP = 100  # commits of one step that are kept in case it is the last
 
 
@@ -73,6 +74,7 @@ class Pipeline:
         self._places: dict[str, tuple[int, int | None]] = {}  # of each axis: the last step, and the last one sent
         self._media: deque[Media] = deque(maxlen=_MAX_MEDIA)
         self._wake = threading.Event()
+        self._asleep = False  # whether the thread sleeps until somebody wakes it, and not only for a moment
         self._idle = threading.Condition()
         self._handled = 0
         self._submitted = 0
@@ -91,7 +93,8 @@ class Pipeline:
             self._inbox_bytes += _METRIC_BYTES * len(commit.snapshot)
         while self._inbox_bytes > self._queue_bytes and len(self._inbox) > 1:
             self._drop_oldest()
-        self._wake.set()
+        if self._asleep:  # a trainer that commits often does not pay for it each time
+            self._wake.set()
 
     @property
     def is_alive(self) -> bool:
@@ -139,8 +142,7 @@ class Pipeline:
     def _run(self) -> None:
         next_flush = time.monotonic() + self._flush_interval_s
         while True:
-            self._wake.wait(max(0.0, next_flush - time.monotonic()))
-            self._wake.clear()
+            self._sleep(next_flush)
             closing = self._closing
             self._handle_inbox(None if closing else next_flush)
             self._show_media()
@@ -155,6 +157,15 @@ class Pipeline:
             _guarded(self._finish, self.account)
         for sink, destination in self._local:
             _guarded(sink.close, destination)
+
+    def _sleep(self, until: float) -> None:
+        """Until somebody wakes us, or for a moment: more may have come meanwhile."""
+        if not self._wake.wait(max(0.0, min(_MOMENT_S, until - time.monotonic()))) and not self._inbox:
+            self._asleep = True  # whoever adds to the inbox from here on wakes us
+            if not self._inbox:
+                self._wake.wait(max(0.0, until - time.monotonic()))
+            self._asleep = False
+        self._wake.clear()
 
     def _next(self) -> Commit | None:
         with self._inbox_lock:

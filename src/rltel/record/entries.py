@@ -18,8 +18,6 @@ from rltel.record.kinds import GAUGE_WRITER, SCALAR, SUFFIXES, Kind, Moments, St
 from rltel.record.local_rules import Running
 from rltel.record.masks import Mask
 
-_new = tuple.__new__  # what a named tuple's own constructor calls, at half the cost
-_NONE: dict[Any, Any] = {}  # thousands of keys are cut at once: what has nothing there does not cost a dict each time
 NANOSECOND = 1e-9
 FOLD_AT = 4096  # pending numbers of one key that are folded even if nobody exports
 FEW = 16  # below this many durations plain Python counts buckets faster than NumPy
@@ -167,19 +165,20 @@ class Entry:
             seconds = np.asarray(numbers, np.float64) * NANOSECOND
             self.add(fold.moments_of_array(seconds), count_buckets(seconds))
 
-    def cut(self) -> "Part | None":
-        """Remove and return everything; None if there is nothing."""
+    def cut(self) -> "State | Part | None":
+        """Remove and return everything; None if there is nothing. A state, if that is all there is."""
         if self.pending:
             if not self.recorded and self.state.kind is SCALAR:  # the most common: nothing but numbers that wait
                 numbers = self.pending[:]
                 total = sum(numbers)
                 if -math.inf < total < math.inf:
                     del self.pending[: len(numbers)]
-                    return _new(Part, (mean_state(SCALAR, total, float(len(numbers))), True, _NONE, _NONE))
+                    return mean_state(SCALAR, total, float(len(numbers)))
             self.fold()
         if not (self.recorded or self.elsewhere):
             return None
-        part = _new(Part, (self.state, self.recorded, self.on_devices or _NONE, self.elsewhere or _NONE))
+        state, others = self.state, self.on_devices or self.elsewhere
+        part = Part(state, self.recorded, self.on_devices, self.elsewhere) if others else state
         self._clear()
         return part
 
@@ -195,7 +194,7 @@ class Entry:
 
 
 class Part(NamedTuple):
-    """What was cut from one entry."""
+    """What was cut from one entry that holds more than a state."""
 
     state: State
     recorded: bool
@@ -221,13 +220,27 @@ class Part(NamedTuple):
 
 
 class Taken(dict[str, State]):
-    """What a tracker's `cut` removed: states by key (once `read`), and what it takes to put it back."""
+    """What a tracker's `cut` removed: states by key (whole once `read`), and what it takes to put it back."""
 
-    def __init__(self, parts: Mapping[str, Part], masks: Iterable[Mask], extremes: Mapping[str, Running]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.parts = parts
-        self.masks = tuple(masks)
-        self.extremes = extremes
+        self.parts: dict[str, Part] = {}
+        """Those that hold more than a state."""
+        self.masks: tuple[Mask, ...] = ()
+        self.extremes: Mapping[str, Running] = {}
+
+    def cut(self, key: str, entry: Entry) -> None:
+        """Take what an entry holds."""
+        found = entry.cut()
+        if isinstance(found, State):
+            self[key] = found
+        elif found is not None:
+            self[key] = found.state
+            self.parts[key] = found
+
+    def put_back(self, key: str, entry: Entry) -> None:
+        """Give it back."""
+        entry.put_back(self.parts.get(key) or Part(self[key], True, {}, {}))
 
 
 def read(taken: Iterable[Taken]) -> None:
@@ -246,9 +259,8 @@ def read(taken: Iterable[Taken]) -> None:
             part.read(fold.unpacked(row))
     for one in each:
         for key, part in one.parts.items():
-            if part.on_devices:
-                part.on_devices.clear()
-            one[key] = part.merged() if part.elsewhere else part.state
+            part.on_devices.clear()
+            one[key] = part.merged()
 
 
 def _count_few(durations_ns: Iterable[float]) -> dict[int, float]:

@@ -422,20 +422,23 @@ class Tracker:
         ``only``: a key, as given in the current scope. Denominators stay live then. Raises KeyError if it is not there.
         """
         with self._lock:
+            taken = Taken()
             if only is None:
-                parts = {key: part for key, entry in self._entries.items() if (part := entry.cut()) is not None}
-                return Taken(parts, self._masks.live(), ended(parts, self._running))
-            key = self._key(only)
-            part = self._entries[key].cut() if key in self._entries else None
-            if part is None:
+                for key, entry in self._entries.items():
+                    taken.cut(key, entry)
+                taken.masks = tuple(self._masks.live())
+            elif (key := self._key(only)) in self._entries:
+                taken.cut(key, self._entries[key])
+            if only is not None and not taken:
                 raise KeyError(key)
-            return Taken({key: part}, (), ended([key], self._running))
+            taken.extremes = ended(taken, self._running)
+            return taken
 
     def put_back(self, taken: Taken) -> None:
         """Merge what was taken into what was recorded since: the export failed, or was only a look."""
         with self._lock:
-            for key, part in taken.parts.items():
-                self._entries[key].put_back(part)
+            for key in taken:
+                taken.put_back(key, self._entries[key])
             for key, extreme in resumed(taken.extremes, self._running).items():
                 self._merge({key: fold.weighted(extreme, 1.0)})
 
