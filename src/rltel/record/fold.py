@@ -145,7 +145,7 @@ def folded(values: Any, mask: Any | None, bucketed: bool = False) -> "Moments | 
 
 def indices(mask: Array) -> Array:
     """Where a mask is true, as positions in the flattened array."""
-    return np.flatnonzero(mask)
+    return mask.ravel().nonzero()[0]
 
 
 def weighted(value: Any, weight: Any) -> "Moments | DeviceMoments | None":
@@ -300,7 +300,9 @@ def copy_to_host(rows: Sequence[Any]) -> list[list[float]]:
 def mask_on(device: Any | None, mask: Any) -> Any:
     """A mask as a tensor on this device, or as a NumPy array (device None)."""
     if device is None:
-        return np.asarray(mask.detach().cpu().numpy() if is_tensor(mask) else mask)
+        if is_tensor(mask):
+            return np.asarray(mask.numpy() if mask.is_cpu else mask.cpu().numpy())  # a bool tensor needs no detaching
+        return np.asarray(mask)
     torch = sys.modules["torch"]
     return torch.as_tensor(mask).to(device, non_blocking=True)
 

@@ -30,7 +30,8 @@ class MaskViews:
         if device not in self._views:
             view = fold.mask_on(device, self._mask)
             if device is None:
-                view = None if view.all() else fold.indices(view)
+                where = fold.indices(view)
+                view = None if where.size == view.size else where
             self._views[device] = view
         return self._views[device]
 

@@ -4,17 +4,13 @@ Scalars and timings are appended to small lists and folded in bulk, off the hot 
 state at once and not kept. Scopes live in ContextVars: asyncio tasks inherit theirs and do not disturb each other.
 """
 
-import functools
-import inspect
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any, ParamSpec, TypeVar, cast
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, ParamSpec, TypeVar
 
 from rltel.core.errors import RecordError
 from rltel.record import fold
-from rltel.record.contexts import Scope, Scoped, Timing
+from rltel.record.contexts import Timing
 from rltel.record.entries import FOLD_AT, Entry, Kinds, Sent, Taken, read
 from rltel.record.inputs import MaskViews, as_mask, as_values, copied, given_values, summary, tensor_kind, weight_of
 from rltel.record.kinds import (
@@ -32,85 +28,28 @@ from rltel.record.kinds import (
 from rltel.record.local_rules import RULES, Running, applied, ended, resumed
 from rltel.record.masks import Masks
 from rltel.record.recorder import Recorder, timeline
-from rltel.record.records import Site
+from rltel.record.scoping import Scoping
 
 P = ParamSpec("P")
 R = TypeVar("R")
 _Recorded = Moments | fold.Folded | fold.DeviceMoments | None
 
 
-class Tracker:
+class Tracker(Scoping):
     """A named set of metrics. The name leads every key; the default tracker's name is empty.
 
     ``kinds``: which kind each key is of, shared with the trackers that are exported together.
     """
 
     def __init__(self, name: str = "", recorder: Recorder = timeline, kinds: Kinds | None = None) -> None:
-        self.name = name.strip("/")
-        self._recorder = recorder
+        super().__init__(name, recorder)
         self._kinds = kinds or Kinds()
         self._lock = threading.RLock()  # held to merge what is ready: never while a device or a large array is read
         self._entries: dict[str, Entry] = {}
-        self._scopes: dict[str, Scope] = {}
         self._masks = Masks(self.name)
-        root = self._scope_at(self.name)
-        self._scope: ContextVar[Scope] = ContextVar(f"rltel.scope.{self.name}", default=root)
         self._timings: dict[str, list[Timing]] = {}
         self._own_groups: dict[str, Any] = {}
         self._running: dict[str, Running] = {}
-
-    # --- scopes ---------------------------------------------------------------------------------------------------
-
-    def scope(self, name: str) -> Scoped:
-        """Record under ``<current scope>/name`` inside the ``with``; drawn as a slice when the timeline is on."""
-        path = name.strip("/")
-        current = self._scope.get()
-        try:
-            child, site = current.children[path]
-        except KeyError:
-            child, site = self._child_scope(current, path)
-        return Scoped(self._scope, child, site, self._recorder)
-
-    @contextmanager
-    def disable_scope(self) -> Iterator[None]:
-        """Record at the tracker's root inside the ``with``, whatever scopes are around it."""
-        token = self._scope.set(self._scope_at(self.name))
-        try:
-            yield
-        finally:
-            self._scope.reset(token)
-
-    def scope_func_wrapper(self, name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-        """Decorator: every call of the function, also of an ``async`` one, runs in this scope."""
-
-        def decorate(function: Callable[P, R]) -> Callable[P, R]:
-            if inspect.iscoroutinefunction(function):
-
-                @functools.wraps(function)
-                async def scoped_coroutine(*args: P.args, **kwargs: P.kwargs) -> Any:
-                    with self.scope(name):
-                        return await function(*args, **kwargs)
-
-                return cast("Callable[P, R]", scoped_coroutine)
-
-            @functools.wraps(function)
-            def scoped_function(*args: P.args, **kwargs: P.kwargs) -> R:
-                with self.scope(name):
-                    return function(*args, **kwargs)
-
-            return scoped_function
-
-        return decorate
-
-    def _child_scope(self, parent: Scope, path: str) -> tuple[Scope, Site]:
-        if not path:
-            raise RecordError(f"scope: expected a name, got only slashes under {parent.path or 'the root'!r}")
-        child = self._scope_at(f"{parent.path}/{path}" if parent.path else path)
-        parent.children[path] = child, Site(path, "scope")
-        return parent.children[path]
-
-    def _scope_at(self, path: str) -> Scope:
-        return self._scopes.setdefault(path, Scope(path))
 
     # --- numbers ----------------------------------------------------------------------------------------------------
 
@@ -122,10 +61,13 @@ class Tracker:
 
         Raises `RecordError` if a value is not a number or a key is of another kind; nothing is recorded then.
         """
-        if values is not None:
-            self._scalar_mapping(values, **keywords)
-            return
         pending = self._scope.get().scalars
+        if values is not None:
+            if type(values) is dict and not keywords:
+                self._scalars(pending, values)
+            else:
+                self._scalar_mapping(values, **keywords)
+            return
         if len(keywords) != 1:
             self._scalars(pending, keywords)
             return
@@ -467,12 +409,6 @@ class Tracker:
             entry.reset()
 
     # --- keys -------------------------------------------------------------------------------------------------------
-
-    def _key(self, key: str) -> str:
-        if not isinstance(key, str) or not key.strip("/"):
-            raise RecordError(f"key: expected a non-empty string, got {key!r}")
-        path = self._scope.get().path
-        return f"{path}/{key.strip('/')}" if path else key.strip("/")
 
     def _entry(self, key: str, kind: Kind) -> Entry:
         self._claim([key], kind)
