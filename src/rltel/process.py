@@ -41,6 +41,7 @@ class Process:
         """Commits of a process that never called init (said once)."""
         self._environ: MutableMapping[str, str] = os.environ if environ is None else environ
         self._asked: Any = None
+        self._injected: Mapping[str, Any] = {}
         self._claim: Claim | None = None
         self._finalizer: Finalize | None = None
         self._published: dict[str, str | None] = {}
@@ -64,9 +65,12 @@ class Process:
         if self.telemetry is not None:
             if asked != self._asked:
                 raise RltelError("init: called again with another config; call rltel.shutdown() first")
+            for name, part in injected.items():
+                if part is not None and part is not self._injected.get(name):
+                    raise RltelError(f"init: called again with another {name}; call rltel.shutdown() first")
             return self.telemetry
         self.telemetry = self._start(resolved, outside, (role, rank, world_size), injected)
-        self._asked = asked
+        self._asked, self._injected = asked, injected
         atexit.register(self._at_exit)
         if resolved.pipeline.sigterm:
             _leave_on_sigterm()

@@ -10,6 +10,7 @@ import pytest
 
 from export.making import ListSink, commit, point, recorded, wait_until
 from rltel.export.commit import Commit
+from rltel.export.media import media
 from rltel.export.pipeline import Pipeline, RemoteWorker
 from rltel.export.points import Point
 from rltel.export.sink import Destination, Sink
@@ -251,6 +252,17 @@ class TestBounds:
             assert len(hanging.points) < 10
             assert point(last, "rl.stats.reward.numerator").value == sum(range(10))
             assert point(last, "rl.stats.reward.denominator").value == 10
+
+    def test_media_that_wait_behind_a_local_one_that_hangs_are_counted_at_the_end(self) -> None:
+        hanging = HangingSink()
+        with running([hanging], []) as made:
+            made.submit(0)
+            assert hanging.entered.wait(LONG)
+            for step in range(3):
+                made.pipeline.show(media("text", "sample", "words", step=step, axis="train", time_ns=0))
+            made.pipeline.close(0.1)
+            assert made.pipeline.account.dropped_totals["shutdown"] == 1 + 3  # the commit, too
+            hanging.let_go.set()
 
     def test_a_local_one_that_hangs_holds_a_bounded_number_of_commits(self) -> None:
         """A disk that does not answer must not fill the memory, nor hold up who commits; the sums stay whole."""

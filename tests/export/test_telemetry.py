@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry, generate_latest
 
 import rltel
@@ -87,6 +88,15 @@ class TestInit:
         with pytest.raises(RltelError, match="init: called again with another config"):
             program.init(config, **other)
         assert program.process.telemetry is first
+
+    @pytest.mark.parametrize("name", ["registry", "tracer_provider"])
+    def test_with_another_part_it_raises(self, program: Program, tmp_path: Path, name: str) -> None:
+        make = {"registry": CollectorRegistry, "tracer_provider": TracerProvider}[name]
+        part = make()
+        first = program.init(on(tmp_path), **{name: part})
+        assert program.init(on(tmp_path), **{name: part}) is program.init(on(tmp_path)) is first
+        with pytest.raises(RltelError, match=f"init: called again with another {name}; "):
+            program.init(on(tmp_path), **{name: make()})
 
     def test_after_a_shutdown_it_may_be_another(self, program: Program, tmp_path: Path) -> None:
         first = program.init(on(tmp_path))

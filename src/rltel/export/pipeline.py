@@ -136,6 +136,8 @@ class Pipeline:
         self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._handled < self._submitted:
             self.account.dropped("shutdown", self._submitted - self._handled)
+        if self._media:  # a local destination hangs
+            self.account.dropped("shutdown", len(self._media))
         for worker in self._workers:
             worker.close(deadline)
 
