@@ -26,10 +26,12 @@ from rltel.export.media import Kind, Media, media
 from rltel.export.open_sinks import OpenSinks, SinkSurroundings, open_sinks
 from rltel.export.open_timeline import OpenTimeline, Surroundings, open_timeline
 from rltel.export.pipeline import Pipeline
+from rltel.export.removed import RemovedTags
 from rltel.export.sink import Destination, Sink
 from rltel.export.strict import StrictNames
 from rltel.export.worker import Parcel, Worker
 from rltel.names.otel import Namer
+from rltel.names.schema import algorithm_named
 from rltel.record.device.device_timeline import device_timeline
 from rltel.record.recorder import Recorder, timeline
 from rltel.record.records import Ids
@@ -89,12 +91,13 @@ class Telemetry:
         self._stdout = stdout or sys.stdout
         self._registry = registry
         self._namer = Namer(max_series=config.names.max_series_per_metric)
-        self._strict = StrictNames() if config.names.strict else None
+        self._destinations: list[Destination] = []
+        self._strict = StrictNames(algorithm=algorithm_named(config.run.algo or "")) if config.names.strict else None
+        self._removed = RemovedTags(self._destination("commit").dropped)
         self._sinks = OpenSinks()
         self._lock = threading.Lock()
         self._commits = 0
         self._closed = False
-        self._destinations: list[Destination] = []
         self._places: list[str] = []
         self._close_last = contextlib.ExitStack()
         self._jsonl: JsonlFile | None = None
@@ -250,6 +253,7 @@ class Telemetry:
             snapshot = Snapshot(mine)
         if self._strict is not None:
             self._strict.check(snapshot)
+        snapshot = self._removed.without(snapshot)
         with self._lock:
             if self._closed:
                 return

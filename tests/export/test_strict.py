@@ -5,6 +5,7 @@ import pytest
 from export.making import recorded
 from rltel.core.errors import RecordError
 from rltel.export.strict import StrictNames
+from rltel.names.schema import persisted_tags
 from rltel.record.phase_sets import LLM_LEARNER
 from rltel.record.phases import PhaseClock
 from rltel.record.recorder import Recorder
@@ -62,3 +63,24 @@ def test_a_phase_passes_whatever_its_key() -> None:
             pass
 
     StrictNames().check(recorded(record))
+
+
+class TestTheMetricSchema:
+    """Its namespaces are closed: a pattern of the catalogue would name a misspelt phase or loss."""
+
+    @pytest.mark.parametrize("key", ["Perf/learner_inferense_ms", "Train/mean_rewrad", "reward/mean"])
+    def test_refuses_what_is_no_tag(self, key: str) -> None:
+        with pytest.raises(RecordError, match=f'no key "{key}"'):
+            StrictNames().check(Snapshot.of_numbers({key: 1.0}))
+
+    def test_says_what_has_the_meaning_of_a_removed_tag(self) -> None:
+        with pytest.raises(RecordError, match=r"Episode_Reward/\.\.\. is not emitted any more, reward/<term> has its"):
+            StrictNames().check(Snapshot.of_numbers({"Episode_Reward/upright": 1.0}))
+
+    def test_an_open_family_is_open_to_its_algorithms(self) -> None:
+        StrictNames(algorithm="ppo").check(Snapshot.of_numbers({"Loss/symmetry": 1.0}))
+        with pytest.raises(RecordError, match='no key "Loss/symmetry"'):
+            StrictNames(algorithm="sac").check(Snapshot.of_numbers({"Loss/symmetry": 1.0}))
+
+    def test_has_every_persisted_tag(self) -> None:
+        StrictNames().check(Snapshot.of_numbers({each.name: 1.0 for each in persisted_tags()}))

@@ -88,6 +88,13 @@ def test_an_exact_key_comes_before_a_pattern() -> None:
     assert match.entry is exact
 
 
+def test_a_part_that_a_pattern_never_has_is_left_to_others() -> None:
+    narrow, wide = Entry("a/{x}", "rl.n", "", "gauge", ".", never=("b",)), Entry("{y}/b", "rl.w", "", "gauge", ".")
+    match = Catalogue((narrow, wide)).find("a/b")
+    assert match is not None
+    assert match.entry is wide
+
+
 def test_the_headline_is_filled_in() -> None:
     match = catalogue().find("Loss/critic")
     assert match is not None

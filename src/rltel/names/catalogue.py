@@ -26,6 +26,7 @@ class Entry:
     scale: float = 1.0
     deep: bool = False
     rl: str | None = None
+    never: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Catalogue:
             return _match(entry, {})
         for pattern, candidate in self._patterns:
             found = pattern.fullmatch(key)
-            if found:
+            if found and not any(part in candidate.never for part in found.groupdict().values()):
                 return _match(candidate, found.groupdict())
         return None
 
@@ -65,7 +66,7 @@ def catalogue() -> Catalogue:
 
 
 def _entry(line: Mapping[str, Any]) -> Entry:
-    return Entry(**{**line, "nested": tuple(line.get("nested", ()))})
+    return Entry(**{**line, "nested": tuple(line.get("nested", ())), "never": tuple(line.get("never", ()))})
 
 
 def _pattern(entry: Entry) -> re.Pattern[str]:

@@ -38,11 +38,17 @@ def by_rule(
         raise RecordError(f"{', '.join(waiting)}: gauge: local={local!r}: expected numbers on the host, got a device's")
     groups: dict[GaugeRule, dict[str, Any]] = {}
     own = len(tracker) + 1 if tracker else 0
+    told = ranks is not None or local is not None or alpha is not None
+    last, group = None, {}
     for key, number in numbers.items():
-        of_tag = gauge_rule(key[own:])
-        implied = of_tag.local if type(number) is float else "last"
-        rule = GaugeRule(ranks or of_tag.ranks, local or implied, of_tag.alpha if alpha is None else alpha)
-        groups.setdefault(rule, {})[key] = number
+        rule = gauge_rule(key[own:])
+        if type(number) is not float and rule.local != "last":
+            rule = rule._replace(local="last")
+        if told:
+            rule = GaugeRule(ranks or rule.ranks, local or rule.local, rule.alpha if alpha is None else alpha)
+        if rule is not last:  # neighbours mostly share theirs: hashing it each time would double the cost
+            last, group = rule, groups.setdefault(rule, {})
+        group[key] = number
     return groups
 
 

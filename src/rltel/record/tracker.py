@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from rltel.core.errors import RecordError
+from rltel.names.schema import GaugeRule
 from rltel.record import fold
 from rltel.record.contexts import Timing
 from rltel.record.entries import FOLD_AT, Entry, Kinds, Sent, Taken, read
@@ -25,7 +26,7 @@ from rltel.record.kinds import (
     Moments,
     State,
 )
-from rltel.record.local_rules import RULES, Running, applied, ended, resumed
+from rltel.record.local_rules import Running, applied, by_rule, check_rules, ended, resumed
 from rltel.record.masks import Masks
 from rltel.record.recorder import Recorder, timeline
 from rltel.record.scoping import Scoping
@@ -138,45 +139,43 @@ class Tracker(Scoping):
         values: Mapping[str, Any] | None = None,
         /,
         *,
-        ranks: str = "mean",
-        local: str = "last",
-        alpha: float = 0.1,
+        ranks: str | None = None,
+        local: str | None = None,
+        alpha: float | None = None,
         **keywords: Any,
     ) -> None:
         """One value of each key, as of now.
 
+        A tag of the metric schema (`docs/schema.md`) goes by its own rules where they are not given; any other key by
+        ``mean`` and ``last``, ``alpha`` being 0.1.
+
         Args:
             ranks: how ranks and workers merge: ``mean`` of those that have one, ``sum``, ``min``, ``max``, ``writer``.
-            local: what this process makes of its values: the ``last``; the ``max`` or ``min`` since the last export;
-                the ``cumulative`` total since the start; or an ``ema`` with this ``alpha`` (0 to 1).
+            local: what this process makes of its values: the ``last``; the ``mean``, ``max`` or ``min`` since the last
+                export; the ``cumulative`` total since the start; or an ``ema`` with this ``alpha`` (0 to 1).
 
-        Raises `RecordError` for another rule, for what is not one number, or for a value on a device with any rule but
-        ``last`` (the others would have to wait for it).
+        Raises `RecordError` for another rule, for what is not one number, or for a value on a device if any rule but
+        ``last`` is asked for (the others would have to wait for it).
         """
-        if ranks not in GAUGES:
-            raise RecordError(f"gauge: ranks: expected one of {', '.join(GAUGES)}, got {ranks!r}")
+        check_rules(ranks, local, alpha)
         given = given_values("gauge", values, keywords)
-        if local == "last":
-            self._add_all(GAUGES[ranks], self._observed(given, 1.0))
-        else:
-            self._gauge_by_rule(given, GAUGES[ranks], local, alpha)
-
-    def _gauge_by_rule(self, given: Mapping[str, Any], kind: Kind, local: str, alpha: float) -> None:
-        if local not in RULES:
-            raise RecordError(f"gauge: local: expected one of {', '.join(RULES)}, got {local!r}")
-        if not 0.0 < alpha <= 1.0:
-            raise RecordError(f"gauge: alpha: expected a number above 0 and at most 1, got {alpha!r}")
         numbers = {self._key(key): self._one(key, value) for key, value in given.items()}
-        waiting = [key for key, number in numbers.items() if type(number) is not float]
-        if waiting:
-            raise RecordError(
-                f"{', '.join(waiting)}: gauge: local={local!r}: expected numbers on the host, got a device's"
-            )
-        self._claim(numbers, kind)
+        rules = by_rule(numbers, self.name, ranks, local, alpha)
+        self._claim_gauges(rules)
         with self._lock:
-            for key, number in numbers.items():
-                value = applied(local, alpha, number, key, self._running)
-                self._merge({key: fold.weighted(value, 1.0)})
+            for rule, of_rule in rules.items():
+                self._merge({key: fold.weighted(self._after(rule, key, new), 1.0) for key, new in of_rule.items()})
+
+    def _claim_gauges(self, rules: Mapping[GaugeRule, Mapping[str, Any]]) -> None:
+        if len(rules) == 1:
+            ((rule, of_rule),) = rules.items()
+            self._claim(of_rule, GAUGES[rule.ranks])
+        else:
+            self._claim_all({key: GAUGES[rule.ranks] for rule, of_rule in rules.items() for key in of_rule})
+
+    def _after(self, rule: GaugeRule, key: str, new: Any) -> Any:
+        """What the gauge is after this value."""
+        return new if rule.local == "last" else applied(rule.local, rule.alpha, new, key, self._running)
 
     def count(self, values: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
         """Add to counters. The flat dict has what was added since the last export; Prometheus and OTLP the total.
