@@ -5,12 +5,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 JOBS ?= 3
 
-.PHONY: demo demo-appo demo-llm test lint types wheel bench check clean
+.PHONY: demo demo-appo demo-ppo demo-llm test lint types wheel bench check clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    a real training with all telemetry on (curl 127.0.0.1:9464/metrics while it runs)"
-	@echo "make demo-appo, make demo-llm    two more: unilab-rl's APPO, and GRPO with overlapping rollouts"
+	@echo "make demo-appo, demo-ppo, demo-llm    three more: unilab-rl's APPO, rsl_rl's PPO, GRPO with overlapping rollouts"
 	@echo "make test    all tests, against real servers where they can be had"
 	@echo "make check   tests, lint, types, wheel: what CI runs"
 	@echo "make bench   what recording costs, side by side with others"
@@ -22,6 +22,10 @@ demo: $(VENV)/.demo
 demo-appo: $(VENV)/.test
 	@bash tests/tools/get_unilab.sh .tools $(BIN)/python
 	@PYTHONPATH=.tools/unilab $(BIN)/python examples/appo_unilab.py
+
+# rsl_rl's own OnPolicyRunner with our log writer; needs what the tests need.
+demo-ppo: $(VENV)/.test
+	@$(BIN)/python examples/ppo_rsl_rl.py
 
 demo-llm: $(VENV)/.demo
 	@$(BIN)/python examples/llm_rollouts.py

@@ -199,8 +199,8 @@ def learner(phases: Given = "sac") -> PhaseClock:
     """The clock of a learner's loop.
 
     Args:
-        phases: those of a family (``sac``, ``flashsac``, ``appo``, ``llm``), or your own: their names, a mapping of
-            names to kinds (``{"rollout": "sample", "h2d": "nested"}``), or a `PhaseSet`.
+        phases: those of a family (``sac``, ``flashsac``, ``appo``, ``ppo``, ``llm``), or your own: their names, a
+            mapping of names to kinds (``{"rollout": "sample", "h2d": "nested"}``), or a `PhaseSet`.
 
     Raises `PhaseError` for anything else.
     """

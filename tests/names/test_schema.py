@@ -121,9 +121,11 @@ def test_what_rsl_rl_writes_itself_is_there(native: dict[str, str]) -> None:
 
 
 def test_nothing_is_made_up() -> None:
-    """Every exact tag is UniLab's or rsl_rl's."""
+    """Every exact tag is UniLab's or rsl_rl's, but for phases of PPO that neither of them times."""
     known = {metric["tag"] for metric in (*UNILAB["metrics"], *UNILAB["rsl_rl_native"])}
-    assert {each.name for each in persisted_tags() if not each.is_family} <= known
+    learner = {f"Perf/learner_{each}_ms" for each in ("logging", "checkpoint", "returns", "update")}
+    collector = {"Perf/collector_rollout_write_ms", "Perf/collector_episode_log_ms"}
+    assert {each.name for each in persisted_tags() if not each.is_family} - known == learner | collector
 
 
 @pytest.mark.parametrize("each", tags(), ids=lambda each: each.name)
@@ -177,6 +179,8 @@ def test_every_time_of_the_robot_phase_sets_is_a_tag_of_its_algorithm() -> None:
 def test_kinds_and_parents_are_the_phase_sets(phases: Any) -> None:
     for phase in phases.phases:
         found = the(phase.key)
+        if phases.name == "ppo" and found.clock == "collector":  # one process does both: it collects on its own clock
+            continue
         assert (found.kind, found.clock) == (phase.kind, phases.role)
         if phase.parent is not None:
             assert found.parent == phases.by_name[phase.parent].key

@@ -18,6 +18,7 @@ from rltel.record.phase_sets import (
     LLM_CONTROLLER,
     LLM_LEARNER,
     LLM_ROLLOUT,
+    PPO_LEARNER,
     SAC_COLLECTOR,
     SAC_LEARNER,
     Phase,
@@ -26,7 +27,8 @@ from rltel.record.phase_sets import (
 )
 
 ROOT = Path(__file__).parents[2]
-ROBOT_SETS = [each for each in ALL_SETS if each.name != "llm"]
+ROBOT_SETS = [each for each in ALL_SETS if each.name in ("sac", "flashsac", "appo")]
+"""Those whose keys the schema has. (Of ppo it has what rsl_rl times.)"""
 LLM_SETS = [LLM_LEARNER, LLM_ROLLOUT, LLM_CONTROLLER]
 STEP_PARTS = ("action_validate", "apply_action", "action_backend", "backend", "update_state", "reset_done")
 
@@ -135,6 +137,21 @@ class TestAgainstUniLabsSchema:
                 assert phase.kind == kinds.get(relations[phase.key], relations[phase.key])
 
 
+class TestPpo:
+    def test_one_process_collects_then_learns_then_logs(self) -> None:
+        assert keys(PPO_LEARNER, "exclusive") == [
+            "Perf/collection_time",
+            "Perf/learning_time",
+            "Perf/learner_logging_ms",
+            "Perf/learner_checkpoint_ms",
+        ]
+        assert parts(PPO_LEARNER) == {"collection": "sample", "learning": "train", "env_step": "reward"}
+
+    def test_a_step_is_one_observation_as_in_appo(self) -> None:
+        per_call = {phase.key for phase in PPO_LEARNER.phases if phase.per_call}
+        assert per_call == set(keys(APPO_COLLECTOR, "exclusive"))
+
+
 class TestLlm:
     def test_a_learners_iteration_has_the_four_parts(self) -> None:
         assert parts(LLM_LEARNER) == {part: part for part in ("sample", "reward", "train", "sync")}
@@ -234,7 +251,7 @@ class TestOfOnesOwn:
         assert phase_set(["update", h2d], "learner").by_name["h2d"] is h2d
 
     def test_unknown(self) -> None:
-        have = "have appo, flashsac, llm, sac, or give the names of your own"
+        have = "have appo, flashsac, llm, ppo, sac, or give the names of your own"
         with pytest.raises(PhaseError, match=rf'no set "nope" for the role learner; {have}'):
             phase_set("nope", "learner")
         with pytest.raises(PhaseError, match=r'no set "sac" for the role critic; have none'):

@@ -13,6 +13,7 @@ from rltel.record.robot_phases import (
     APPO_LEARNER,
     FLASHSAC_COLLECTOR,
     FLASHSAC_LEARNER,
+    PPO_LEARNER,
     ROBOT_SETS,
     SAC_COLLECTOR,
     SAC_LEARNER,
@@ -32,11 +33,11 @@ def phase_set(phases: Given, role: str) -> PhaseSet:
     """The phases that a clock of this role goes by.
 
     Args:
-        phases: the name of a family (``sac``, ``flashsac``, ``appo``, ``llm``; a collector of ``llm`` is its rollout);
-            a set of one's own; or names. Names become exclusive phases with the key ``timeperf/<name>``, unless a
-            mapping says what each is: ``exclusive``, ``nested`` or ``background``; or ``sample``, ``reward``, ``train``
-            or ``sync`` for an exclusive phase that is this part of the ``rl.*`` names. A `Phase` may stand in place of
-            a name.
+        phases: the name of a family (``sac``, ``flashsac``, ``appo``, ``ppo``, ``llm``; a collector of ``llm`` is its
+            rollout); a set of one's own; or names. Names become exclusive phases with the key ``timeperf/<name>``,
+            unless a mapping says what each is: ``exclusive``, ``nested`` or ``background``; or ``sample``, ``reward``,
+            ``train`` or ``sync`` for an exclusive phase that is this part of the ``rl.*`` names. A `Phase` may stand in
+            place of a name.
         role: whose loop it is.
 
     Raises `PhaseError` for anything else.
@@ -84,5 +85,6 @@ def _of_kind(name: Any, what: Any) -> Phase:
 
 __all__ = [
     "ALL_SETS", "APPO_COLLECTOR", "APPO_LEARNER", "FLASHSAC_COLLECTOR", "FLASHSAC_LEARNER", "LLM_CONTROLLER",
-    "LLM_LEARNER", "LLM_ROLLOUT", "SAC_COLLECTOR", "SAC_LEARNER", "Given", "Phase", "PhaseSet", "phase_set",
+    "LLM_LEARNER", "LLM_ROLLOUT", "PPO_LEARNER", "SAC_COLLECTOR", "SAC_LEARNER", "Given", "Phase", "PhaseSet",
+    "phase_set",
 ]  # fmt: skip

@@ -81,4 +81,29 @@ APPO_COLLECTOR = PhaseSet(
     "sample",
 )
 
-ROBOT_SETS = (SAC_LEARNER, SAC_COLLECTOR, FLASHSAC_LEARNER, FLASHSAC_COLLECTOR, APPO_LEARNER, APPO_COLLECTOR)
+# One process collects, then learns, then logs. A step of the environments is one observation, as in appo.
+PPO_LEARNER = PhaseSet(
+    "ppo",
+    "learner",
+    "iteration",
+    "Perf/iteration_time",
+    (
+        Phase("collection", "exclusive", "Perf/collection_time", PHASE_S, rl="sample"),
+        _LEARNING,
+        *_millis("learner_", "exclusive", ("logging", "checkpoint")),
+        Phase("mlp_infer", "nested", "Perf/collector_mlp_infer_ms", PHASE_MS, "collection", per_call=True),
+        Phase("env_step", "nested", "Perf/collector_env_step_ms", PHASE_MS, "collection", rl="reward", per_call=True),
+        *_millis("collector_", "nested", ("rollout_write", "episode_log"), "collection"),
+        *_millis("learner_", "nested", ("returns", "update"), "learning"),
+    ),
+)
+
+ROBOT_SETS = (
+    SAC_LEARNER,
+    SAC_COLLECTOR,
+    FLASHSAC_LEARNER,
+    FLASHSAC_COLLECTOR,
+    APPO_LEARNER,
+    APPO_COLLECTOR,
+    PPO_LEARNER,
+)
