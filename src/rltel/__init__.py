@@ -230,9 +230,24 @@ def step(number: int, *, env_steps: int | None = None, reduce_group: Any = None)
     """
     check_steps(step=number, env_steps=env_steps)  # before anything is exported, which could then not be committed
     with _step_clock.iteration(step=number):
-        yield
+        try:
+            yield
+        except BaseException as error:
+            process.noticed(error)
+            raise
     stats = None if reduce_group is None else process.export_all(reduce_group, step=number)
     commit(stats, step=number, env_steps=env_steps)
+
+
+def summary(**fields: Any) -> None:
+    """Add to the run's ``run_summary.json``: what only the trainer knows. Only the writer's counts.
+
+    ``status`` (``completed``, ``failed``, ``interrupted``, ``collector_died``) and ``error`` (an exception or a text)
+    say how the run ended, where rltel cannot see it; ``runtime_manifest``, ``backend_diagnostics`` and
+    ``last_checkpoint`` have their places; any other name is yours. The last value of a name stays.
+    Raises `RecordError`, which names what is wrong.
+    """
+    process.summary(fields)
 
 
 def timed(key: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -364,5 +379,6 @@ __all__ = [
     "export_all", "export_payload", "flush", "gauge", "get", "init", "inject", "instant", "learner", "log",
     "log_file", "log_image", "log_table", "log_text", "log_video", "merge_payloads", "name_stream", "new_flow",
     "phase_clock", "place_slice", "read_jsonl", "record_timing", "rollout", "scalar", "scope", "scope_func_wrapper",
-    "shutdown", "slice", "stat", "stat_compact", "stat_scope", "step", "sync_clocks", "timed", "weighted_mean",
+    "shutdown", "slice", "stat", "stat_compact", "stat_scope", "step", "summary", "sync_clocks", "timed",
+    "weighted_mean",
 ]  # fmt: skip

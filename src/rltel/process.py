@@ -23,6 +23,7 @@ from rltel.reduce.ranks import tell
 from rltel.reduce.stats import Stats
 from rltel.reduce.trackers import Trackers
 from rltel.reduce.workers import Receiver, Sender
+from rltel.runs.run_summary import checked_fields
 from rltel.telemetry import Telemetry
 
 _log = logging.getLogger("rltel")
@@ -170,6 +171,19 @@ class Process:
         """See `rltel.log_text` and its like."""
         if self.telemetry is not None:
             self.telemetry.show(kind, key, payload, **where)
+
+    def summary(self, fields: Mapping[str, Any]) -> None:
+        """See `rltel.summary`."""
+        record = None if self.telemetry is None else self.telemetry.run_record
+        if record is None:
+            checked_fields(fields)  # what is wrong is wrong on every rank
+        else:
+            record.put(fields)
+
+    def noticed(self, error: BaseException) -> None:
+        """An exception came out of a step: the run's summary may have to say so."""
+        if self.telemetry is not None and self.telemetry.run_record is not None:
+            self.telemetry.run_record.noticed(error)
 
     def forget(self) -> None:
         """In a forked child: start empty. The parent's files, threads and numbers are not ours."""

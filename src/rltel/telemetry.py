@@ -40,6 +40,7 @@ from rltel.reduce.ranks import tell
 from rltel.reduce.snapshot import Snapshot
 from rltel.reduce.stats import snapshot_of
 from rltel.reduce.trackers import Trackers
+from rltel.runs.run_record import RunRecord
 
 _log = logging.getLogger("rltel")
 _NOT_YET = {"terminal.enabled": "the live panel"}
@@ -103,6 +104,8 @@ class Telemetry:
         self._jsonl: JsonlFile | None = None
         self._jsonl_worker: Worker | None = None
         self._pipeline: Pipeline | None = None
+        self.run_record: RunRecord | None = None
+        """What the run says about itself; only its writer has one."""
         if identity.run_dir is not None:
             with contextlib.ExitStack() as undo:
                 undo.push(self._close_last)
@@ -113,6 +116,9 @@ class Telemetry:
 
     def _build(self, run_dir: Path, extra: list[Sink], undo: contextlib.ExitStack) -> None:
         """Everything that can fail first; threads, which cannot be undone, last."""
+        if self.identity.is_writer:
+            self.run_record = self._make_record()
+            undo.callback(self.run_record.abandon)
         self._open_jsonl(run_dir)
         timeline = self._open_timeline(run_dir)
         for worker in timeline.workers:
@@ -145,6 +151,28 @@ class Telemetry:
             queue_bytes=int(self.config.pipeline.queue_mb * 1e6),
         )
         self._destinations.append(self._pipeline.account)
+        if self.run_record is not None:
+            self.run_record.start()
+
+    def _make_record(self) -> RunRecord:
+        return RunRecord(
+            self.config,
+            self.identity,
+            clock=self._clock,
+            environ=self._environ,
+            about=self._known,
+            account=self._destination("run_record"),
+        )
+
+    def _known(self) -> dict[str, Any]:
+        """What the destinations know of the run, for its summary."""
+        writer = self._timeline.writer
+        urls = {worker.sink.name: getattr(worker.sink, "url", None) for worker in self._sinks.remote}
+        return {
+            "trace_path": None if writer is None else str(writer.path),
+            "wandb_run_url": urls.get("wandb"),
+            "dropped": {each.name: lost for each in self._destinations if (lost := each.dropped_totals)},
+        }
 
     def _trouble(self) -> str:
         """What ``/healthz`` tells."""
@@ -264,6 +292,8 @@ class Telemetry:
             )
             self._record(commit)
             self._pipeline.submit(commit)
+            if self.run_record is not None:
+                self.run_record.observe(commit)
 
     def _record(self, commit: Commit) -> None:
         """The run's own record comes first: when this returns, the commit survives the process."""
@@ -289,6 +319,8 @@ class Telemetry:
         made = media(kind, key, payload, step=step, axis=axis, time_ns=time_ns, env_steps=env_steps)
         if self._pipeline is None or self._closed or not self.identity.is_writer:
             return
+        if kind == "video" and self.run_record is not None:
+            self.run_record.showed()
         takers = [worker for worker in self._sinks.remote if isinstance(worker, TakesMedia)]
         for worker in takers:
             worker.put_media(made)
@@ -313,16 +345,21 @@ class Telemetry:
         """In a forked child: do nothing from here on. Threads, files and sockets are the parent's."""
         self._lock = threading.Lock()
         self._closed = True
+        if self.run_record is not None:
+            self.run_record.abandon()
 
     def shutdown(self, *, linger: bool = True) -> None:
         """Bring everything home, within ``pipeline.shutdown_timeout_s`` (and ``prometheus.linger_s``, if `linger`).
 
         Commits after this do nothing. A second call does nothing.
         """
+        self._show_video()
         with self._lock:
             if self._closed:
                 return
             self._closed = True
+        if self.run_record is not None:
+            self.run_record.ends()
         if self._device is not None:
             self._device.close()
         if self._pipeline is not None:
@@ -330,10 +367,19 @@ class Telemetry:
         if linger:
             self._sinks.prometheus.linger(self.config.prometheus.linger_s)
         self._close_last.close()
+        if self.run_record is not None:
+            self.run_record.close()
         for destination in self._destinations:
             lost = sum(destination.dropped_totals.values())
             if lost:
                 _log.warning("%s: lost %d in all (%s)", destination.name, lost, destination.dropped_totals)
+
+    def _show_video(self) -> None:
+        """The video that the run made goes where videos are held, unless the trainer has shown it."""
+        found = None if self.run_record is None or self._closed else self.run_record.video()
+        if found is not None:
+            path, step = found
+            self.show("video", path.stem, path, step=step)
 
 
 def _placed(path: str, run_dir: Path) -> Path:

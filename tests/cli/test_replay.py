@@ -12,6 +12,8 @@ from realparts.ledgered import keep_record
 from realparts.otlp_receiver import otlp_sink
 from rltel.cli.replay import replay_command
 from rltel.export.ledger import Ledger
+from rltel.runs.atomic import write_json
+from rltel.runs.layout import RUN_CONFIG
 
 app = typer.Typer()
 app.command()(replay_command)
@@ -109,6 +111,31 @@ def test_a_record_elsewhere(run_dir: Path) -> None:
     with otlp_sink() as receiver:
         code, _, _ = call(run_dir, "--to", "otlp", "--endpoint", receiver.endpoint, "--record", record)
         assert (code, len(receiver.requests())) == (0, 3)
+
+
+def test_without_a_config_file_the_run_s_own_says_where_to(run_dir: Path) -> None:
+    with otlp_sink() as receiver:
+        otlp = {"enabled": True, "endpoint": receiver.endpoint}
+        write_json(run_dir / RUN_CONFIG, {"telemetry": {"otlp": otlp}})
+        code, out, _ = call(run_dir, "--to", "otlp")
+        assert (code, len(receiver.requests())) == (0, 3)
+    assert receiver.endpoint in out
+
+
+def test_a_config_file_is_stronger_than_the_run_s_own(run_dir: Path) -> None:
+    with otlp_sink() as receiver:
+        write_json(run_dir / RUN_CONFIG, {"telemetry": {"otlp": {"enabled": True, "endpoint": "http://127.0.0.1:1"}}})
+        (run_dir / "config.yaml").write_text(f"otlp: {{enabled: true, endpoint: '{receiver.endpoint}'}}\n")
+        code, _, _ = call(run_dir, "--to", "otlp", "--config", run_dir / "config.yaml")
+        assert (code, len(receiver.requests())) == (0, 3)
+
+
+def test_a_secret_that_the_run_had_is_asked_for(run_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_json(run_dir / RUN_CONFIG, {"telemetry": {"wandb": {"mode": "offline", "api_key": "[redacted]"}}})
+    code, out, _ = call(run_dir, "--to", "wandb", "--dry-run")
+    assert (code, "3 to send" in out) == (0, True)
+    assert "wandb.api_key: the run had one" in caplog.text
+    assert "set RLTEL_WANDB_API_KEY" in caplog.text
 
 
 def test_a_config_file_says_where_to(run_dir: Path) -> None:

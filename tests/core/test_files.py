@@ -1,5 +1,7 @@
+import errno
 import json
 import os
+import resource
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -23,6 +25,18 @@ def test_publish_leaves_no_drafts(tmp_path):
     publish(tmp_path / "a.json", {})
     replace(tmp_path / "b.json", {})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "b.json"]
+
+
+def test_on_a_full_disk_the_error_names_the_file_and_no_draft_is_left(tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"a\.json") as raised:
+            publish(tmp_path / "a.json", {"id": "x"})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert raised.value.errno == errno.EFBIG
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_one_of_many_processes_publishes(tmp_path, together):

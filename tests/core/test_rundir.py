@@ -170,6 +170,58 @@ def test_a_place_that_cannot_be_made_is_named(tmp_path, monkeypatch, fields):
     assert "set run.dir or run.log_root" in str(caught.value)
 
 
+UNILABS = {"algo": "sac", "task": "walk", "backend": "mujoco"}
+
+
+def test_several_gpus_end_the_name(tmp_path, one_second):
+    found = find_run(run_in(tmp_path, **UNILABS), None, 4)
+    assert found.dir == tmp_path / "sac" / "walk" / "2026-01-02_03-04-05_mujoco_gpux4"
+    assert find_run(run_in(tmp_path), None, 2).dir == tmp_path / "2026-01-02_03-04-05_gpux2"
+
+
+def test_ranks_of_one_launch_come_to_one_directory_that_is_named_by_the_time(tmp_path, one_second, together):
+    runs = together(8, lambda _: find_run(run_in(tmp_path, **UNILABS), "job-7", 8))
+    made = tmp_path / "sac" / "walk" / "2026-01-02_03-04-05_mujoco_gpux8"
+    assert set(runs) == {Run("job-7", made)}
+    assert files_in(tmp_path / "sac" / "walk") == [".job-7.json", made.name, f"{made.name}/run.json"]
+
+
+def test_a_launch_that_comes_again_later_continues_its_run(tmp_path, monkeypatch):
+    """A requeued job has its id again, not its time; an elastic one fewer ranks."""
+    first = find_run(run_in(tmp_path, **UNILABS), "slurm-7.0", 8)
+    monkeypatch.setattr(rundir, "datetime", StoppedDatetime)
+    assert find_run(run_in(tmp_path, **UNILABS), "slurm-7.0", 4) == first
+    assert find_run(run_in(tmp_path, resume="must", **UNILABS), "slurm-7.0", 4) == first
+
+
+def test_two_launches_of_one_second_get_directories_of_their_own(tmp_path, one_second):
+    first, second = (find_run(run_in(tmp_path, **UNILABS), name, 2) for name in ("job-1", "job-2"))
+    assert [found.dir.name for found in (first, second)] == [
+        f"2026-01-02_03-04-05_mujoco_gpux2{end}" for end in ("", "-2")
+    ]
+
+
+def test_an_id_that_was_asked_for_names_the_directory(tmp_path):
+    run = run_in(tmp_path, id="mine", **UNILABS)
+    assert find_run(run, "mine", 8).dir == tmp_path / "sac" / "walk" / "mine"
+
+
+def test_a_run_that_its_id_named_is_continued(tmp_path):
+    first = find_run(run_in(tmp_path, algo="sac", task="walk"), "job-7")
+    for resume in ("must", "auto"):
+        assert find_run(run_in(tmp_path, resume=resume, **UNILABS), "job-7") == first
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"folder": "../../elsewhere"}', '{"folder": ".."}'])
+def test_a_note_that_leads_nowhere_or_out_is_named(tmp_path, content):
+    note = tmp_path / "sac" / "walk" / ".job-7.json"
+    note.parent.mkdir(parents=True)
+    note.write_text(content)
+    with pytest.raises(IdentityError, match=r"\.job-7\.json: expected .*; set run\.dir"):
+        find_run(run_in(tmp_path, **UNILABS), "job-7")
+    assert files_in(tmp_path) == ["sac", "sac/walk", "sac/walk/.job-7.json"]
+
+
 @pytest.mark.parametrize("part", ["..", ".", "...", ""])
 def test_a_name_with_nothing_to_keep(tmp_path, part):
     if part:
@@ -189,6 +241,7 @@ def test_no_name_leads_out_of_the_log_root(tmp_path_factory, algo, task, backend
     parts = found.dir.relative_to(root).parts
     assert len(parts) == 1 + bool(algo) + bool(task)
     assert found.dir.resolve() == found.dir
+    assert {path.parent for path in root.rglob("*.json")} <= {found.dir, found.dir.parent}
     assert all(re.fullmatch(r"[A-Za-z0-9._=+-]+", part) and not part.startswith(".") for part in parts)
 
 

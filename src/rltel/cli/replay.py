@@ -25,7 +25,7 @@ def replay_command(
     run: Path = typer.Argument(..., help="The run directory.", metavar="RUN"),
     to: str = typer.Option(..., "--to", help=f"One of {', '.join(NAMES)}.", metavar="DESTINATION"),
     config: Path | None = typer.Option(
-        None, "--config", help="The config of the run (YAML): where destinations are.", metavar="FILE"
+        None, "--config", help="Where destinations are (YAML), instead of the run's own config.", metavar="FILE"
     ),
     endpoint: str | None = typer.Option(
         None, "--endpoint", help="Instead of the config's: a URL; TensorBoard: a folder; Trackio: a space."

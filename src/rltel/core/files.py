@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,5 +27,10 @@ def replace(path: Path, content: Any) -> None:
 
 def _draft(path: Path, content: Any) -> Path:
     draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    draft.write_text(json.dumps(content) + "\n")
+    try:
+        draft.write_text(json.dumps(content) + "\n")
+    except OSError as error:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error  # a write's own error names no file
     return draft

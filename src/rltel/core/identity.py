@@ -105,7 +105,7 @@ def identify(
             "config or RLTEL_RUN_ID in the environment to the same value everywhere (torchrun: --rdzv-id)"
         )
     is_writer = _is_writer(run, place)
-    found = find_run(run, shared)
+    found = find_run(run, shared, place.world_size if place.role == run.primary_role else 1)
     held = _claim(run, place, found.dir)
     if is_writer and held.index != place.rank:
         is_writer = False

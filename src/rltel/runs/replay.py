@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rltel.core.claims import Claim, claim_place
-from rltel.core.config import RunConfig
+from rltel.core.config import RunConfig, TelemetryConfig
 from rltel.core.errors import RltelError
 from rltel.export.commit import Commit
 from rltel.export.ledger import Ledger, Numbers, elsewhere, folder_of, had, kept
@@ -21,6 +21,7 @@ from rltel.export.sink import Sink
 from rltel.export.worker import may_try_again
 from rltel.names.otel import Namer
 from rltel.runs.recorded import Recorded, is_running, recorded
+from rltel.runs.recorded_setup import recorded_setup
 from rltel.runs.report import Report, Sent
 from rltel.runs.target import Target
 from rltel.runs.targets import replay_config, target_of
@@ -210,6 +211,12 @@ def _is_writer(each: Recorded, config: RunConfig) -> bool:
     return header.get("role") == config.primary_role and header.get("rank") == wanted == header.get("index")
 
 
+def _files_of(config: TelemetryConfig, run_dir: Path) -> list[Path] | None:
+    """Where ``jsonl.path`` put the record, if it is still there."""
+    path = Path((config.jsonl.path or "").replace("{run_dir}", str(run_dir)))
+    return [path] if path.is_file() else None
+
+
 def replay(
     run_dir: Path,
     name: str,
@@ -225,17 +232,18 @@ def replay(
     Args:
         run_dir: the run directory.
         name: one of `rltel.runs.targets.NAMES`.
-        given: a config, as `rltel.init` takes it: where the destination is, and who writes for the run.
+        given: a config, as `rltel.init` takes it: where the destination is, and who writes for the run. Default: what
+            the run itself was started with (``run_config.json``), without its secrets.
         environ: variables, which are stronger.
         endpoint: stronger still.
-        files: the record, if it is not in the run directory.
+        files: the record, if it is neither in the run directory nor where the config says.
         force: see `Replay`.
 
     Raises `RltelError` (`ConfigError`) for what cannot be read or does not fit.
     """
     run_dir = run_dir.absolute()
-    config = replay_config(name, given, environ, endpoint)
-    found = recorded(run_dir, files)
+    config = replay_config(name, recorded_setup(run_dir, name, environ) if given is None else given, environ, endpoint)
+    found = recorded(run_dir, files or _files_of(config, run_dir))
     wrote = writers(run_dir, found, name, config.run)
     first = next((each for each in wrote or found if each.is_whole), None)
     if first is None:

@@ -74,6 +74,12 @@ class TrackingSink:
         """Where things go."""
         return self._client.describe()
 
+    @property
+    def url(self) -> str | None:
+        """Where the run is to be seen; None while it is not open, or for a service that has no place for it."""
+        found: str | None = getattr(self._client, "url", None)
+        return found
+
     def open(self) -> None:
         """Open the run, unless it is. After a failure it is tried again, at ever longer intervals.
 

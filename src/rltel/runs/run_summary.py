@@ -1,0 +1,178 @@
+"""``run_summary.json``: how a run went, over all of its starts. UniLab's names where it has one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rltel.core.errors import RecordError
+from rltel.core.identity import Identity
+from rltel.names.schema import METRIC_SCHEMA_VERSION
+from rltel.runs.atomic import read_json
+from rltel.runs.diagnostics import diagnostics_problems
+from rltel.runs.ending import checked_status
+from rltel.runs.layout import RUN_SUMMARY
+from rltel.runs.manifest import check_manifest
+from rltel.runs.plain import plain
+from rltel.runs.progress import Progress, better
+from rltel.runs.recorded import is_running
+from rltel.runs.run_config import utc
+
+RUNNING = "running"
+_MAX_TEXT = 10_000
+_MAX_STARTS = 100
+TRAINERS = frozenset(
+    {"final_mean_reward", "best_mean_reward", "mean_episode_length", "last_checkpoint", "trace_path", "wandb_run_url"}
+    | {"completed_iterations", "total_env_steps"}
+)
+"""What the trainer may know better than the commits do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What earlier starts of the run did: a resumed run goes on with it."""
+
+    starts: tuple[Mapping[str, Any], ...] = ()
+    count: int = 0
+    wall_time_s: float = 0.0
+    best_reward: float | None = None
+    env_steps: int | None = None
+    step: int | None = None
+    started: str | None = None
+
+
+@dataclass(slots=True)
+class Now:
+    """What is known of this start: times (``started_ns``, ``now_ns``: since the epoch), and how it ended, if it has."""
+
+    identity: Identity
+    started_ns: int
+    now_ns: int
+    wall_time_s: float
+    status: str = RUNNING
+    error: BaseException | str | None = None
+
+
+def run_summary(now: Now, before: Before, progress: Progress, about: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of the file. ``about``: what the trainer said, and what the destinations know. It comes last."""
+    identity = now.identity
+    is_over = now.status != RUNNING
+    env_steps = before.env_steps if progress.last_env_steps is None else progress.last_env_steps
+    summary = {
+        "status": now.status,
+        "error_type": type(now.error).__name__ if isinstance(now.error, BaseException) else None,
+        "error": None if now.error is None else _text_of(now.error),
+        "run_id": identity.run_id,
+        "process": identity.name,
+        "incarnations": before.count + 1,
+        "started_at_utc": before.started or utc(now.started_ns),
+        "updated_at_utc": utc(now.now_ns),
+        "ended_at_utc": utc(now.now_ns) if is_over else None,
+        "training_wall_time_sec": before.wall_time_s + now.wall_time_s,
+        "completed_iterations": before.step if progress.last_step is None else progress.last_step,
+        "total_env_steps": env_steps,
+        **progress.rates(),
+        "final_mean_reward": progress.reward,
+        "best_mean_reward": better(before.best_reward, progress.best_reward),
+        "mean_episode_length": progress.episode_length,
+        "last_checkpoint": None,
+        "trace_path": None,
+        "wandb_run_url": None,
+        "dropped": {},
+        "metric_schema_version": METRIC_SCHEMA_VERSION,
+        **{name: value for name, value in about.items() if value is not None},
+        "starts": [*before.starts, _start(now, progress)][-_MAX_STARTS:],
+    }
+    made: dict[str, Any] = plain(summary, "summary", lenient=True)
+    return made
+
+
+def _text_of(error: BaseException | str) -> str:
+    text = str(error)
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}... ({len(text)} characters)"
+
+
+def _start(now: Now, progress: Progress) -> dict[str, Any]:
+    """One start of the run, for the list of them."""
+    return {
+        "process": now.identity.name,
+        "status": now.status,
+        "started_at_utc": utc(now.started_ns),
+        "wall_time_sec": now.wall_time_s,
+        "commits": progress.commits,
+        "first_step": progress.first_step,
+        "last_step": progress.last_step,
+        "first_env_steps": progress.first_env_steps,
+        "last_env_steps": progress.last_env_steps,
+    }
+
+
+_RESERVED = frozenset(run_summary(Now(Identity("", None, "", 0, 1, 0, 1, True), 0, 0, 0.0), Before(), Progress(), {}))
+
+
+def checked_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What a trainer adds to its summary, as plain data. ``status`` and ``error`` are among it.
+
+    Raises `RecordError` for a name that is ours, a status that is none, or what JSON cannot hold; `ManifestError` for a
+    runtime manifest that breaks its contract.
+    """
+    made: dict[str, Any] = {}
+    for name, value in fields.items():
+        if name == "status":
+            made[name] = checked_status(value)
+        elif name == "error":
+            made[name] = value if isinstance(value, BaseException) else str(value)
+        elif name in _RESERVED - TRAINERS or name == "written_by":
+            raise RecordError(f"summary: {name}: rltel itself writes this; expected another name")
+        else:
+            made[name] = plain(value, f"summary: {name}")
+    if made.get("runtime_manifest") is not None:
+        check_manifest(made["runtime_manifest"])
+    wrong = diagnostics_problems(made.get("backend_diagnostics"))
+    if wrong:
+        raise RecordError("\n".join(f"summary: {line}" for line in wrong))
+    return made
+
+
+def earlier_starts(run_dir: Path) -> Before:
+    """What the summary of a run that is continued says; nothing, if there is none.
+
+    A start that was going on is over, since there is another writer: it was killed.
+    """
+    found = read_json(run_dir / RUN_SUMMARY)
+    if found is None:
+        return Before()
+    status = "interrupted" if found.get("status") == RUNNING else found.get("status")
+    listed = found.get("starts")
+    starts = tuple(each for each in listed if isinstance(each, dict)) if isinstance(listed, list) else ()
+    if starts:
+        starts = (*starts[:-1], {**starts[-1], "status": status})
+    return Before(
+        starts,
+        _whole(found.get("incarnations")) or len(starts),
+        _number(found.get("training_wall_time_sec")) or 0.0,
+        _number(found.get("best_mean_reward")),
+        _whole(found.get("total_env_steps")),
+        _whole(found.get("completed_iterations")),
+        str(found["started_at_utc"]) if found.get("started_at_utc") else None,
+    )
+
+
+def read_run_summary(run_dir: Path) -> dict[str, Any] | None:
+    """A run's summary; None if it has none of ours.
+
+    A run whose process is gone though the file says ``running`` was killed: its status reads ``interrupted``. On
+    another host than its own it counts as running until it has ended cleanly.
+    """
+    found = read_json(run_dir / RUN_SUMMARY)
+    if found is not None and found.get("status") == RUNNING and not is_running(run_dir, str(found.get("process"))):
+        return {**found, "status": "interrupted"}
+    return found
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,94 @@
+"""Secrets out of what is written about a run, also where they stand in a text: command lines, messages of errors."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rltel.core.redact import HIDDEN, redact
+
+_SHORTEST = 6  # what is shorter would be found in every second word
+
+
+class Scrub:
+    """Hides what has a secret's name, and a known secret wherever it stands.
+
+    Args:
+        sources: mappings whose secrets are to be known: configs, the environment.
+        home: the folder of the user, whose name is in it: written as ``~`` by `local`. None: as it is.
+    """
+
+    def __init__(self, sources: Iterable[Mapping[str, Any]], home: Path | None = None) -> None:
+        found = {secret for source in sources for secret in _hidden(source, redact(source))}
+        self._secrets = sorted(found, key=len, reverse=True)  # one may be a part of another
+        self._home = "" if home is None or len(home.parts) < 2 else str(home)
+
+    def __call__(self, value: Any) -> Any:
+        """A copy of plain data without secrets."""
+        return self._covered(redact(value))
+
+    def _covered(self, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {self._text(str(key)): self._covered(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._covered(item) for item in value]
+        return self._text(value) if isinstance(value, str) else value
+
+    def _text(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, HIDDEN)
+        return text
+
+    def local(self, text: str) -> str:
+        """A text about this machine, without secrets and without the user's name."""
+        shown = self._text(str(redact(text)))
+        return shown.replace(self._home, "~") if self._home else shown
+
+    def command(self, arguments: Sequence[str]) -> list[str]:
+        """A command line without the secrets in it: ``wandb.api_key=[redacted]``, ``--password [redacted]``."""
+        shown = []
+        option = ""  # the argument before, if it is one whose value may follow
+        for argument in arguments:
+            name, equals, value = argument.partition("=")
+            if option and not argument.startswith("-") and _is_secret(option, argument):
+                shown.append(HIDDEN)
+            elif equals and _is_secret(name, value):
+                shown.append(f"{name}={HIDDEN}")
+            else:
+                shown.append(self.local(argument))
+            option = argument if argument.startswith("-") and not equals else ""
+        return shown
+
+
+def home() -> Path | None:
+    """The user's folder; None if nobody knows it, as in a container."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
+
+
+def _is_secret(name: str, text: str) -> bool:
+    """Whether an option's value is one: the 4096 of ``--max-tokens`` is not."""
+    shown: Any = redact(float(text) if _is_number(text) else text, name)
+    return bool(shown == HIDDEN)
+
+
+def _hidden(value: Any, shown: Any) -> Iterator[str]:
+    """The texts that redaction took out."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _hidden(item, shown[key])
+    elif isinstance(value, (list, tuple)):
+        for item, item_shown in zip(value, shown, strict=True):
+            yield from _hidden(item, item_shown)
+    elif shown == HIDDEN and isinstance(value, str) and len(value) >= _SHORTEST and not _is_number(value):
+        yield value
+
+
+def _is_number(text: str) -> bool:
+    """``MAX_TOKENS=100000`` is no secret, whatever its name looks like."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
