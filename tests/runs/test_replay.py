@@ -11,6 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsPartialSuccess,
+    ExportMetricsServiceResponse,
+)
 from opentelemetry.sdk.resources import Resource
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -276,6 +280,17 @@ class TestOtlp:
             assert report.error is not None
             assert report.error.startswith("otlp: learner-0.1, step 0 of train: ")
             assert "400" in report.error
+
+    def test_what_is_refused_in_part_is_said_and_holds_nothing_up(self, tmp_path: Path) -> None:
+        """The protocol forbids to send it again, and it would be refused again."""
+        keep_record(tmp_path, training(tmp_path))
+        with otlp_sink() as receiver:
+            partial = ExportMetricsPartialSuccess(rejected_data_points=2, error_message="too old")
+            receiver.answer = ExportMetricsServiceResponse(partial_success=partial).SerializeToString()
+            report = replay(tmp_path, "otlp", environ=QUIET, endpoint=receiver.endpoint).run()
+            assert (report.sent, report.missing, report.error) == (6, 0, None)
+            assert "rejected 2 data points: too old" in report.processes[0].refused
+            assert replay(tmp_path, "otlp", environ=QUIET, endpoint=receiver.endpoint).run().sent == 0
 
     def test_sigkill_between_commit_and_delivery_is_made_good_exactly_once(self, tmp_path: Path) -> None:
         """The third commit never reaches the receiver: the process is killed while the sink holds it."""

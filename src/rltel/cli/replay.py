@@ -66,6 +66,8 @@ def _lines(report: Report, dry_run: bool) -> Iterator[str]:
     for each in report.processes:
         did = each.note or (f"{each.missing} to send" if dry_run else f"{each.sent} sent, {each.missing} left")
         yield f"  {each.process}: {each.commits} commits, {each.had} there already, {did}"
+        if each.refused:
+            yield f"    in part only: {each.refused}"
     if not report.processes:
         yield "  nothing of the record is for it"
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, MutableSequence, Sequence
 from rltel.export.commit import Commit
 from rltel.export.media import Media, MediaLostError, MediaSink
 from rltel.export.points import Point, Totals, points_of
-from rltel.export.sink import Destination, Sink
+from rltel.export.sink import Destination, PartlyTakenError, Sink
 from rltel.export.worker import Parcel, Worker
 from rltel.names.otel import Namer
 
@@ -35,9 +35,16 @@ class RemoteWorker(Worker):
         """Queue one commit."""
         self.put_parcel(Parcel(lambda: self._send(commit, points), _POINT_BYTES * len(points), 1))
 
-    def _send(self, commit: Commit, points: Sequence[Point]) -> None:
-        self.sink.write(commit, points)
+    def _send(self, commit: Commit, points: Sequence[Point]) -> int:
+        """How many were not taken."""
+        refused = 0
+        try:
+            self.sink.write(commit, points)
+        except PartlyTakenError as partly:
+            self.destination.failed(partly, "rejected")
+            refused = 1
         self.destination.has_had(commit)
+        return refused
 
 
 class Pipeline:
@@ -138,6 +145,8 @@ class Pipeline:
             self.account.dropped("shutdown", self._submitted - self._handled)
         if self._media:  # a local destination hangs
             self.account.dropped("shutdown", len(self._media))
+        for worker in self._workers:  # all at a time: one that hangs must not cost the others their end
+            worker.begin_close(deadline)
         for worker in self._workers:
             worker.close(deadline)
 

@@ -137,6 +137,12 @@ class Destination:
             return dict(self._dropped)
 
 
+class PartlyTakenError(ConnectionError):
+    """A receiver took most of what was sent, and refuses the rest for good: none of it may be sent again."""
+
+    retryable = False
+
+
 class Sink(Protocol):
     """A destination. All its methods are called from one thread of the pipeline."""
 
@@ -146,7 +152,7 @@ class Sink(Protocol):
         """Where things go, for the line at the start. No secrets."""
 
     def write(self, commit: Commit, points: Sequence[Point]) -> None:
-        """Take one commit. May raise: the pipeline counts it."""
+        """Take one commit. May raise: the pipeline counts it. (`PartlyTakenError`: and never sends it again.)"""
 
     def flush(self) -> None:
         """Bring what was written to where a reader finds it. Called every flush interval."""

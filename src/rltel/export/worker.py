@@ -85,11 +85,15 @@ class Worker:
                 lambda: not self._queue and self._sending is None, max(0.0, deadline - time.monotonic())
             )
 
+    def begin_close(self, deadline: float) -> None:
+        """Take nothing more, make no more pauses, and close when what is queued was handled. Does not wait."""
+        with self._changed:
+            self._hurrying = self._closing = True
+            self._changed.notify_all()
+
     def close(self, deadline: float) -> None:
         """Handle what is queued until the deadline, without pauses; the rest is dropped and counted."""
-        with self._changed:
-            self._hurrying = True
-            self._changed.notify_all()
+        self.begin_close(deadline)
         self.wait_empty(deadline)
         with self._changed:
             left = list(self._queue)
@@ -99,7 +103,6 @@ class Worker:
                 left.append(self._sending)
             if left:
                 self.destination.dropped("shutdown", sum(parcel.items for parcel in left))
-            self._closing = True
             self._changed.notify_all()
         self._thread.join(max(0.0, deadline - time.monotonic()) + _WAIT_S)
 

@@ -17,7 +17,7 @@ from rltel.core.errors import RltelError
 from rltel.export.commit import Commit
 from rltel.export.ledger import Ledger, Numbers, elsewhere, folder_of, had, kept
 from rltel.export.points import Point, Totals, points_of
-from rltel.export.sink import Sink
+from rltel.export.sink import PartlyTakenError, Sink
 from rltel.export.worker import may_try_again
 from rltel.names.otel import Namer
 from rltel.runs.recorded import Recorded, is_running, recorded
@@ -148,7 +148,10 @@ class Replay:
             sink, waiting = self._open(work), []
             for commit, points in self._with_points(work):
                 self._at = f"{work.of.process}, step {commit.step} of {commit.axis}: "
-                self._attempt(partial(sink.write, commit, points))
+                try:
+                    self._attempt(partial(sink.write, commit, points))
+                except PartlyTakenError as partly:  # and would be refused in part each time: the rest can go on
+                    work.sent.refused = f"{self._at}{partly}"
                 if self._target.at_once:
                     waiting.append(commit.number)
                 else:

@@ -12,6 +12,9 @@ class Sent:
     had: int
     sent: int = 0
     note: str = ""
+    """Why it was left out."""
+    refused: str = ""
+    """Which part of what was sent the destination did not take, last: none of it is sent again."""
 
     @property
     def missing(self) -> int:

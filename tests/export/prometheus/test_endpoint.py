@@ -51,10 +51,15 @@ class TestEndpoint:
         with pytest.raises(ConfigError, match=r'prometheus.host: cannot listen on "203.0.113.1"'):
             Endpoint(PrometheusConfig(host="203.0.113.1"), CollectorRegistry(), 9464)
 
-    def test_no_free_port_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_where_all_that_are_tried_are_taken_any_does_and_that_is_said(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
         monkeypatch.setattr("rltel.export.prometheus.endpoint._TRIED_PORTS", 1)
-        with endpoint(port=free_port()) as first, pytest.raises(ConfigError, match=f"none of {first.port} to"):
-            Endpoint(PrometheusConfig(), CollectorRegistry(), first.port)
+        with endpoint(port=free_port()) as first, endpoint(port=first.port) as second:
+            assert second.port not in (0, first.port)
+            assert status(second.url) == 200
+        said = f"prometheus.port: none of {first.port} to {first.port} on 127.0.0.1 may be used: took {second.port}"
+        assert [record.message for record in caplog.records] == [said]
 
     @pytest.mark.parametrize(
         ("first", "wanted"),
@@ -73,7 +78,7 @@ class TestEndpoint:
         monkeypatch.setattr("rltel.export.prometheus.endpoint.make_server", taken)
         with pytest.raises(ConfigError, match=f"none of {wanted[0]} to {wanted[-1]} on 127"):
             Endpoint(PrometheusConfig(), CollectorRegistry(), first)
-        assert tried == list(wanted)
+        assert tried == [*wanted, 0]
 
     def test_an_ipv6_address(self) -> None:
         try:

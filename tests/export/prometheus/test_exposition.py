@@ -19,6 +19,18 @@ from rltel.export.prometheus.exposition import Family, Labels, expose
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
+def test_a_family_of_others_that_has_the_name_of_ours_goes_with_ours() -> None:
+    """Twice would be an error in the text format: all but the first are lost to those who read it strictly."""
+    theirs = Metric("rltel_series", "Of somebody else.", "gauge")
+    theirs.add_sample("rltel_series", {"of": "other"}, 7.0)
+    registry = registry_after(commit({"x": 1.0}))
+    registry.register(Fixed(theirs))
+    text = expose(registry, "").body.decode()
+    assert text.count("# TYPE rltel_series ") == 1
+    assert 'rltel_series{of="other"} 7.0\n' in text
+    assert text.count("\nrltel_series ") == 1
+
+
 class Fixed(Collector):
     def __init__(self, *families: Metric) -> None:
         self.families = families

@@ -2,14 +2,17 @@
 
 import numpy as np
 import pytest
-from prometheus_client import Gauge
+from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from export.making import commit, recorded
+from export.making import commit, identity, recorded
 from export.scraping import registry_after
+from rltel.export.prometheus.collector import RunCollector
 from rltel.export.prometheus.exposition import expose
 from rltel.export.prometheus.openmetrics import Claims, Written, allowed
+from rltel.export.prometheus.table import PrometheusSink
+from rltel.export.sink import Destination
 from rltel.reduce.trackers import Trackers
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -28,6 +31,16 @@ def test_a_histogram_with_bounds_below_0_goes_as_plain_series() -> None:
     assert {sample.labels["le"]: sample.value for sample in bucket.samples}["-1.0"] == 1.0
     assert found["rl_stats_x_distribution_sum"].samples[0].value == 1.0
     assert found["rl_stats_x_distribution_count"].samples[0].value == 2.0
+
+
+def test_those_of_one_label_set_stand_together() -> None:
+    """Else the official parser refuses the whole scrape."""
+    registry = CollectorRegistry()
+    destinations = [Destination("otlp"), Destination("wandb")]
+    registry.register(RunCollector(PrometheusSink(), lambda: destinations, identity()))
+    body = expose(registry, OPENMETRICS).body.decode()
+    (family,) = [each for each in text_string_to_metric_families(body) if each.name == "rltel_export_seconds"]
+    assert len({sample.labels["destination"] for sample in family.samples}) == 2
 
 
 def test_one_without_stays_a_histogram() -> None:

@@ -7,15 +7,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Gauge, Info, generate_latest
 
 from export.making import commit, identity, recorded, wait_until
-from export.scraping import everything, registry_after
+from export.scraping import everything, registry_after, samples
 from realparts.processes import free_port
+from realparts.prometheus import promtool_check_metrics
 from realparts.pushgateway import Pushgateway, pushgateway
 from rltel.core.config import RunConfig
 from rltel.core.errors import ConfigError
-from rltel.export.prometheus.push import PushWorker, push, push_target
+from rltel.export.prometheus.push import PushWorker, _ForGateway, push, push_target
 from rltel.export.sink import Destination
 
 
@@ -57,6 +58,18 @@ class TestPush:
         registry = registry_after(commit({"x": 1.5}), timestamps=True)
         push(registry, push_target(gateway.url, RunConfig(), identity()))
         assert gateway.value("rl_stats_x") == 1.5
+
+    def test_no_family_comes_twice(self) -> None:
+        """A gateway refuses that, too. OpenTelemetry's own reader has a ``target_info`` as we do."""
+        registry = registry_after(commit({"x": 1.5}))
+        Info("target", "Of somebody else.", registry=registry).info({"service_name": "simulator"})
+        pushed = generate_latest(_ForGateway(registry)).decode()  # type: ignore[arg-type]  # it collects, as they do
+        assert pushed.count("# TYPE target_info ") == 1
+        assert {each.labels.get("service_name") for each in samples(pushed) if each.name == "target_info"} == {
+            None,
+            "simulator",
+        }
+        assert promtool_check_metrics(pushed)[0] == 0
 
     def test_credentials_come_from_the_url_and_stay_out_of_it(self, gateway: Pushgateway) -> None:
         url = gateway.url.replace("http://", "http://me:geheim%40nis@")  # no secret

@@ -9,8 +9,9 @@ from rltel.core.config import OtlpConfig
 from rltel.export.commit import Commit
 from rltel.export.otlp.metrics_wire import MetricsEncoder, SeriesKey, series_key
 from rltel.export.otlp.settings import OtlpSettings, otlp_settings
-from rltel.export.otlp.transport import GrpcTransport, HttpTransport, SendError, Transport
+from rltel.export.otlp.transport import GrpcTransport, HttpTransport, Transport
 from rltel.export.points import Point
+from rltel.export.sink import PartlyTakenError
 
 _METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 
@@ -47,9 +48,17 @@ class OtlpSink:
         return self._address
 
     def write(self, commit: Commit, points: Sequence[Point]) -> None:
-        """Send one commit. Raises ConnectionError if the receiver did not take it (`SendError` says more)."""
+        """Send one commit.
+
+        Raises ConnectionError if the receiver did not take it (`SendError` says more), or only in part
+        (`PartlyTakenError`).
+        """
         new = _sums(points) - self._begun
-        self._carrier.send(points, commit.time_ns, new)
+        try:
+            self._carrier.send(points, commit.time_ns, new)
+        except PartlyTakenError:
+            self._begun |= new
+            raise
         self._begun |= new
 
     def have_begun(self, points: Sequence[Point]) -> None:
@@ -73,13 +82,11 @@ class WireCarrier:
         self._address = address
 
     def send(self, points: Sequence[Point], time_ns: int, new: Collection[SeriesKey]) -> None:
-        """Raises `SendError` if the receiver did not take it, or not all of it."""
+        """Raises `SendError` if the receiver did not take it, `PartlyTakenError` if not all of it."""
         body = self._encoder.encode(points, time_ns, new)
         answer = self._transport.send(body, self._transport.timeout_s)
         if answer.rejected:
-            raise SendError(
-                f"{self._address}: rejected {answer.rejected} data points: {answer.message}", retryable=False
-            )
+            raise PartlyTakenError(f"{self._address}: rejected {answer.rejected} data points: {answer.message}")
 
     def close(self) -> None:
         """Close the connection."""

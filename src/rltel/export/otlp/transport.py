@@ -86,12 +86,17 @@ class HttpTransport:
     def __init__(self, settings: OtlpSettings) -> None:
         import requests  # only where it is used
 
+        from rltel.export.otlp.bounded import BoundedAdapter, Deadline  # imports it too
+
         quieten(*HTTP_LOGGERS)
         self.timeout_s = settings.timeout_s
         self._settings = settings
         self._scrub = _Scrub(settings)
         self._pack = _PACKED[settings.compression]
+        self._deadline = Deadline()
         self._session = requests.Session()
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, BoundedAdapter(self._deadline))
         self._session.headers["User-Agent"] = _USER_AGENT
         self._session.headers.update(settings.headers)
         self._session.headers["Content-Type"] = "application/x-protobuf"  # what the body is, no setting can change
@@ -102,14 +107,14 @@ class HttpTransport:
             self._session.auth = _as_it_is  # else a netrc file's entry for the host would replace ours
 
     def send(self, body: bytes, timeout_s: float) -> Answer:
-        """One try. A receiver that sends its answer byte by byte may take longer than `timeout_s`."""
+        """One try. What a receiver took, and has not finished saying so within the time, has arrived."""
         from requests import ConnectionError as NoConnection  # only where it is used
         from requests import Timeout as TooLate
-        from requests.exceptions import ChunkedEncodingError
         from urllib3.util import Timeout
 
         packed, settings = self._pack(body), self._settings
         pair = (settings.client_certificate, settings.client_key)
+        self._deadline.begin(timeout_s)
         try:
             with (
                 quietly(),
@@ -123,10 +128,10 @@ class HttpTransport:
                     stream=True,
                 ) as response,
             ):
-                said = next(response.iter_content(_MAX_ANSWER), b"")
+                said = _said(response)
         except TooLate:
             raise SendError(f"{settings.address}: no answer within {timeout_s:g} s", retryable=True) from None
-        except (NoConnection, ChunkedEncodingError) as error:
+        except NoConnection as error:
             raise SendError(f"{settings.address}: {_cause(error)}", retryable=True) from None
         except Exception as error:  # an address that cannot be; the error's own text shows it
             raise SendError(f"{settings.address}: cannot send ({type(error).__name__})", retryable=False) from None
@@ -240,6 +245,16 @@ class _Scrub:
         hidden = self._secrets.sub(HIDDEN, words) if self._secrets else words
         line = " ".join(hidden.split())
         return line if len(line) <= _MAX_WORDS else f"{line[:_MAX_WORDS]}..."
+
+
+def _said(response: Any) -> bytes:
+    """As much as came of an answer whose status is known: that is what counts, whatever happens to the rest."""
+    from requests import RequestException  # only where it is used
+
+    try:
+        return next(response.iter_content(_MAX_ANSWER), b"")
+    except RequestException:
+        return b""
 
 
 def _answer(said: bytes, scrub: _Scrub) -> Answer:

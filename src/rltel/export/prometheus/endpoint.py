@@ -1,6 +1,7 @@
 """The HTTP server of one process: on loopback unless told otherwise, with TLS and a password if asked."""
 
 import errno
+import logging
 import os
 import socket
 import ssl
@@ -20,6 +21,7 @@ from rltel.core.files import replace
 from rltel.core.identity import Identity
 from rltel.export.prometheus.app import App, no_trouble, scrape_app
 
+_log = logging.getLogger("rltel")
 _TRIED_PORTS = 100
 
 
@@ -56,7 +58,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Endpoint:
-    """Serves ``/metrics`` and ``/healthz`` on the configured port or the next free one.
+    """Serves ``/metrics`` and ``/healthz`` on the configured port, the next free one, or any if too many are taken.
 
     Args:
         config: where, and who may.
@@ -124,13 +126,25 @@ def _tls(cert: str, key: str) -> ssl.SSLContext:
 
 
 def _bind(host: str, first_port: int, app: App) -> WSGIServer:
-    """The first port from ``first_port`` on that can be had (port 0: any)."""
+    """The first port from ``first_port`` on that can be had, else any: a crowded host is no reason not to train."""
     last = min(first_port + _TRIED_PORTS - 1, 65535) if first_port else 0
-    server = _Server6 if ":" in host else _Server
-    for port in range(min(first_port, last), last + 1):
-        try:
-            return make_server(host, port, app, server, handler_class=_Silent)
-        except OSError as error:
-            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-                raise ConfigError(f'prometheus.host: cannot listen on "{host}": {error}') from error
-    raise ConfigError(f"prometheus.port: none of {min(first_port, last)} to {last} on {host} is free")
+    first = min(first_port, last)
+    for port in range(first, last + 1):
+        server = _server(host, port, app)
+        if server is not None:
+            return server
+    server = _server(host, 0, app)
+    if server is None:
+        raise ConfigError(f"prometheus.port: none of {first} to {last} on {host} may be used, and no other either")
+    _log.warning("prometheus.port: none of %d to %d on %s may be used: took %d", first, last, host, server.server_port)
+    return server
+
+
+def _server(host: str, port: int, app: App) -> WSGIServer | None:
+    """None if the port is taken, or not for this user. Raises `ConfigError` for a host that is none of ours."""
+    try:
+        return make_server(host, port, app, _Server6 if ":" in host else _Server, handler_class=_Silent)
+    except OSError as error:
+        if error.errno in (errno.EADDRINUSE, errno.EACCES):
+            return None
+        raise ConfigError(f'prometheus.host: cannot listen on "{host}": {error}') from error

@@ -90,17 +90,29 @@ def expose(registry: CollectorRegistry, accept: str) -> Exposition:
 
 
 def _text(registry: CollectorRegistry, encode: Callable[[list[Metric]], bytes]) -> bytes:
-    ours: list[str] = []
+    ours: dict[str, list[str]] = {}
     others: list[Metric] = []
     for family in registry.collect():
         if isinstance(family, Family):
+            name = text_name(family)
             kind = _TEXT_TYPES.get(family.type, family.type)
             about = family.documentation.replace("\\", r"\\").replace("\n", r"\n")
-            ours.append(head(family.name + _TEXT_SUFFIXES.get(family.type, ""), kind, about))
-            ours.extend([_line(sample, strict=False) for sample in family.samples])
+            lines = ours.setdefault(name, [head(name, kind, about)])
+            lines.extend([_line(sample, strict=False) for sample in family.samples])
         else:
             others.append(family)
-    return encode(others) + "".join(ours).encode()
+    clear = []
+    for family in others:
+        if (mine := ours.get(text_name(family))) is None:
+            clear.append(family)
+        else:  # a family must not come twice: OpenTelemetry's own reader, say, has a ``target_info`` too
+            mine.extend([_line(sample, strict=False) for sample in family.samples])
+    return encode(clear) + "".join([line for lines in ours.values() for line in lines]).encode()
+
+
+def text_name(family: Metric) -> str:
+    """What a family is called in the text format, where no name may come twice."""
+    return family.name + _TEXT_SUFFIXES.get(family.type, "")
 
 
 def _openmetrics(registry: CollectorRegistry, encode: Callable[[list[Metric]], bytes]) -> bytes:
@@ -129,15 +141,17 @@ def _sample_names(family: Metric) -> set[str]:
 
 
 def _written_out(family: Metric) -> Written:
+    about = _escaped(family.documentation)
     if len(family.samples) == 1:
         (sample,) = family.samples
-        lines = {sample.name: _line(sample, strict=True)}
-    else:
-        of_name: dict[str, list[str]] = {}
-        for sample in family.samples:
-            of_name.setdefault(sample.name, []).append(_line(sample, strict=True))
-        lines = {name: "".join(each) for name, each in of_name.items()}
-    return Written(family.name, family.type, _escaped(family.documentation), lines)
+        return Written(family.name, family.type, about, {sample.name: _line(sample, strict=True)})
+    of_name: dict[str, list[str]] = {}
+    lines = []
+    for sample in family.samples:
+        lines.append(_line(sample, strict=True))
+        of_name.setdefault(sample.name, []).append(lines[-1])
+    together = "".join(lines) if len(of_name) > 1 else ""
+    return Written(family.name, family.type, about, {name: "".join(of) for name, of in of_name.items()}, together)
 
 
 def _line(sample: Sample, strict: bool) -> str:

@@ -26,10 +26,12 @@ class Written(NamedTuple):
     about: str
     lines: Mapping[str, str]
     """By the name of the samples."""
+    together: str = ""
+    """In their own order, if their names are several: those of one label set must stand together."""
 
     def whole(self) -> str:
         """As one family."""
-        return head(self.name, self.kind, self.about) + "".join(self.lines.values())
+        return head(self.name, self.kind, self.about) + (self.together or "".join(self.lines.values()))
 
     def has_no_form(self) -> bool:
         """Whether it cannot stand as it is, whatever stands beside it."""

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from rltel.core.config import RunConfig
 from rltel.core.errors import ConfigError
 from rltel.core.identity import Identity
 from rltel.core.redact import redact_url
+from rltel.export.prometheus.exposition import text_name
 from rltel.export.sink import Destination
 
 INTERVAL_S = 10.0
@@ -64,17 +65,19 @@ def push_target(url: str, run: RunConfig, identity: Identity) -> PushTarget:
     )
 
 
-class _WithoutTimes:
-    """A registry for a gateway, which refuses samples with a time of their own: it shows them as long as it runs."""
+class _ForGateway:
+    """A registry for a gateway, which refuses families that come twice, and samples with a time of their own."""
 
     def __init__(self, registry: Collecting) -> None:
         self._registry = registry
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterable[Metric]:
+        families: dict[str, Metric] = {}
         for family in self._registry.collect():
             bare = Metric(family.name, family.documentation, family.type, family.unit)
-            bare.samples = [sample._replace(timestamp=None) for sample in family.samples]
-            yield bare
+            bare = families.setdefault(text_name(family), bare)
+            bare.samples += [sample._replace(timestamp=None) for sample in family.samples]
+        return families.values()
 
 
 def push(registry: Collecting, target: PushTarget, timeout_s: float = _TIMEOUT_S) -> None:
@@ -85,7 +88,7 @@ def push(registry: Collecting, target: PushTarget, timeout_s: float = _TIMEOUT_S
     push_to_gateway(
         target.url,
         job=target.job,
-        registry=_WithoutTimes(registry),
+        registry=_ForGateway(registry),
         grouping_key={"instance": target.instance},
         timeout=timeout_s,
         handler=handler,
@@ -121,12 +124,17 @@ class PushWorker:
             self._changed.notify_all()
             return self._changed.wait_for(lambda: self._done >= wanted, max(0.0, deadline - time.monotonic()))
 
+    def begin_close(self, deadline: float) -> None:
+        """Push once more, for the last time. Does not wait."""
+        with self._changed:
+            if self._deadline is None:
+                self._wanted = self._begun + 1
+            self._deadline = deadline
+            self._changed.notify_all()
+
     def close(self, deadline: float) -> None:
         """Push once more, within the deadline; what is not through by then is counted as lost."""
-        with self._changed:
-            self._deadline = deadline
-            self._wanted = self._begun + 1
-            self._changed.notify_all()
+        self.begin_close(deadline)
         self._thread.join(max(_LAST_S, deadline - time.monotonic()) + _WAIT_S)
         if self._thread.is_alive():
             self.destination.dropped("shutdown")
