@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 from opentelemetry.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
+from rltel import rl as rl
 from rltel.core.config import (
     ConsoleConfig,
     JsonlConfig,
@@ -239,6 +240,16 @@ def step(number: int, *, env_steps: int | None = None, reduce_group: Any = None)
     commit(stats, step=number, env_steps=env_steps)
 
 
+def system(**facts: Any) -> None:
+    """Tell the terminal panel what no metric says; None takes a value back.
+
+    ``buffer`` (transitions), ``environments``: of all ranks; ``batch``, ``rows`` (learned from in an iteration): of one
+    rank; ``timeout_rate``, ``mps`` (``on``, ``ambient``, ``off``), ``max_iterations``, ``status`` and more:
+    `docs/panel.md`. Raises `RecordError` for a name that there is not, or a value that cannot be.
+    """
+    process.system.tell(**facts)
+
+
 def summary(**fields: Any) -> None:
     """Add to the run's ``run_summary.json``: what only the trainer knows. Only the writer's counts.
 
@@ -379,6 +390,6 @@ __all__ = [
     "export_all", "export_payload", "flush", "gauge", "get", "init", "inject", "instant", "learner", "log",
     "log_file", "log_image", "log_table", "log_text", "log_video", "merge_payloads", "name_stream", "new_flow",
     "phase_clock", "place_slice", "read_jsonl", "record_timing", "rollout", "scalar", "scope", "scope_func_wrapper",
-    "shutdown", "slice", "stat", "stat_compact", "stat_scope", "step", "summary", "sync_clocks", "timed",
-    "weighted_mean",
+    "shutdown", "slice", "stat", "stat_compact", "stat_scope", "step", "summary", "sync_clocks", "system",
+    "timed", "weighted_mean",
 ]  # fmt: skip

@@ -17,11 +17,12 @@ from rltel.core.errors import RltelError
 from rltel.core.identity import Identity, find_place, identify
 from rltel.core.resolve import disabled, resolve
 from rltel.export.media import Kind
+from rltel.export.panel.system import SystemFacts
 from rltel.record.recorder import Recorder, timeline
 from rltel.reduce.clock_offsets import ClockOffset, measure_offsets
 from rltel.reduce.ranks import tell
 from rltel.reduce.stats import Stats
-from rltel.reduce.trackers import Trackers
+from rltel.reduce.trackers import Trackers, of_process
 from rltel.reduce.workers import Receiver, Sender
 from rltel.runs.run_summary import checked_fields
 from rltel.telemetry import Telemetry
@@ -32,11 +33,18 @@ _log = logging.getLogger("rltel")
 class Process:
     """The trackers and the telemetry of this process: what the functions of the package act on."""
 
-    def __init__(self, recorder: Recorder = timeline, environ: MutableMapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        recorder: Recorder = timeline,
+        environ: MutableMapping[str, str] | None = None,
+        trackers: Trackers | None = None,
+    ) -> None:
         self.recorder = recorder
-        self.trackers = Trackers(recorder)
+        self.trackers = Trackers(recorder) if trackers is None else trackers
         self.sender = Sender()
         self.receiver = Receiver(self.trackers)
+        self.system = SystemFacts()
+        """What the trainer told the panel."""
         self.telemetry: Telemetry | None = None
         self.lost_commits = 0
         """Commits of a process that never called init (said once)."""
@@ -96,7 +104,13 @@ class Process:
         identity, self._claim = identify(config.run, found, environ, claim=on)
         try:
             telemetry = Telemetry(
-                config, identity, trackers=self.trackers, recorder=self.recorder, environ=environ, **injected
+                config,
+                identity,
+                trackers=self.trackers,
+                recorder=self.recorder,
+                environ=environ,
+                facts=self.system,
+                **injected,
             )
         except BaseException:
             self._release()
@@ -194,6 +208,7 @@ class Process:
         self._claim = None
         self._published = {}
         self.lost_commits = 0
+        self.system = SystemFacts()
         self.trackers.reset()
         self.sender = Sender()
         self.receiver = Receiver(
@@ -226,6 +241,6 @@ def _resolved(
     return resolve(config, {**environ, **given})
 
 
-process = Process()
+process = Process(trackers=of_process)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=process.forget)

@@ -18,12 +18,12 @@ from prometheus_client import CollectorRegistry
 from rltel.core.clock import Clock, SystemClock
 from rltel.core.config import TelemetryConfig
 from rltel.core.context import new_id, new_trace_id, remote_parent, span_context
-from rltel.core.errors import ConfigError, RecordError
+from rltel.core.errors import RecordError
 from rltel.core.identity import Identity
 from rltel.export.commit import Commit
 from rltel.export.jsonl import JsonlFile
 from rltel.export.media import Kind, Media, media
-from rltel.export.open_sinks import OpenSinks, SinkSurroundings, open_sinks
+from rltel.export.open_sinks import Facts, OpenSinks, SinkSurroundings, open_sinks
 from rltel.export.open_timeline import OpenTimeline, Surroundings, open_timeline
 from rltel.export.pipeline import Pipeline
 from rltel.export.removed import RemovedTags
@@ -43,7 +43,6 @@ from rltel.reduce.trackers import Trackers
 from rltel.runs.run_record import RunRecord
 
 _log = logging.getLogger("rltel")
-_NOT_YET = {"terminal.enabled": "the live panel"}
 _JSONL_BYTES = 1000  # about what a metric of a commit that waits to be written holds in memory
 
 
@@ -71,8 +70,8 @@ class Telemetry:
         sinks: Iterable[Sink] = (),
         environ: Mapping[str, str] | None = None,
         tracer_provider: TracerProvider | None = None,
+        facts: Facts = dict,
     ) -> None:
-        _refuse_what_is_not_there(config)
         self.config = config
         self.identity = identity
         self._environ = os.environ if environ is None else environ
@@ -84,6 +83,7 @@ class Telemetry:
         self.process_track = new_id()
         """Which process this is in a timeline."""
         self._tracer_provider = tracer_provider
+        self._facts = facts
         self._device = device_timeline if recorder is timeline else None  # it draws on the process's recorder
         self._timeline = OpenTimeline()
         self._trackers = trackers
@@ -134,6 +134,7 @@ class Telemetry:
             self._destination,
             lambda: list(self._destinations),
             self._trouble,
+            self._facts,
             tuple(extra),
         )
         sinks = self._sinks = open_sinks(surroundings, run_dir, undo)
@@ -366,7 +367,10 @@ class Telemetry:
             self._pipeline.close(self.config.pipeline.shutdown_timeout_s)
         if linger:
             self._sinks.prometheus.linger(self.config.prometheus.linger_s)
-        self._close_last.close()
+        try:
+            self._close_last.close()
+        except Exception as error:  # a folder that is gone, say: the rest of the end comes all the same
+            _log.warning("shutdown: %s", error)
         if self.run_record is not None:
             self.run_record.close()
         for destination in self._destinations:
@@ -398,15 +402,3 @@ def check_steps(**steps: int | None) -> None:
             continue
         if not hasattr(value, "__index__") or isinstance(value, bool) or int(value) < 0:  # type: ignore[arg-type]  # has __index__
             raise RecordError(f"commit: {name}: expected a whole number >= 0, got {value!r}")
-
-
-def _refuse_what_is_not_there(config: TelemetryConfig) -> None:
-    for path, what in _NOT_YET.items():
-        value = _setting(config, path)
-        if value not in (False, None, "disabled"):
-            raise ConfigError(f"{path}: {what} is not in this version of rltel, got {value!r}")
-
-
-def _setting(config: TelemetryConfig, path: str) -> Any:
-    section, field = path.split(".")
-    return getattr(getattr(config, section), field)

@@ -1,6 +1,7 @@
 """What a destination has had: right after a crash, small, and never in the way."""
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,19 @@ class TestTrouble:
         made.sent(2)
         assert account.dropped_totals == {"ledger": 0}
         assert numbers(tmp_path) == []
+
+    def test_what_a_full_disk_did_not_take_is_written_with_what_follows(self, tmp_path: Path) -> None:
+        made = ledger(tmp_path, account=Destination("otlp"))
+        made.sent(0, 15)
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2, before[1]))
+        try:
+            made.sent(16, 40)
+            assert numbers(tmp_path) == list(range(16))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        made.sent(99)
+        assert numbers(tmp_path) == [*range(41), 99]
 
     def test_a_place_that_cannot_be_made_is_the_maker_s_trouble(self, tmp_path: Path) -> None:
         (tmp_path / "ledger").write_text("in the way")

@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import rltel
 from export.making import FakeClock, ListSink, environment, point, run_python, wait_until
+from export.panel.pseudo import pseudo_terminal
 from realparts.otlp_receiver import otlp_sink
 from realparts.processes import HOST, accepts, free_port, http_get
 from rltel.core.config import (
@@ -116,13 +117,33 @@ class TestInit:
         assert "RLTEL_RUN_ID" not in program.environ
         assert list(tmp_path.rglob("*.ended")), "the place is free again"
 
-    @pytest.mark.parametrize(
-        ("section", "field", "value"),
-        [("terminal", "enabled", True)],
-    )
-    def test_what_is_not_there_yet_is_refused(self, program: Program, section: str, field: str, value: Any) -> None:
-        with pytest.raises(ConfigError, match=f"{section}.{field}: .* is not in this version of rltel"):
-            program.init({section: {field: value}})
+
+class TestTerminal:
+    """The panel, or what stands in for it."""
+
+    def test_without_a_screen_there_are_plain_lines_once(self, program: Program, tmp_path: Path) -> None:
+        config = {**on(tmp_path), "terminal": {"enabled": True}, "console": {"enabled": True, "interval_s": 1e9}}
+        printed = io.StringIO()
+        program.init(config, stdout=printed).commit({"Loss/actor": 1.0}, step=7)
+        program.process.shutdown()
+        assert printed.getvalue().count("step 7") == 1
+        assert "\x1b" not in printed.getvalue()
+
+    def test_what_the_trainer_tells_and_every_commit_reach_the_panel(self, tmp_path: Path) -> None:
+        program = Program(tmp_path, TERM="xterm-256color")
+        with pseudo_terminal(140, 50) as terminal:
+            config = {**on(tmp_path), "terminal": {"enabled": True, "window_s": 60.0}, "run": {"log_interval": 100}}
+            telemetry = program.init(config, stdout=terminal.stream)
+            program.process.system.tell(max_iterations=4321)
+            for step in range(1, 4):
+                telemetry.commit({"Loss/actor": 1.0, "Perf/iteration_time": 0.1}, step=step)
+            program.process.shutdown()
+            terminal.wait_for("(n=3)")  # log_interval keeps nothing from it
+            assert "iter 3/4,321" in terminal.text or "iter 3/4321" in terminal.text
+
+    def test_what_cannot_be_is_refused_at_the_call(self) -> None:
+        with pytest.raises(RecordError, match='no field "bufer" .did you mean "buffer"'):
+            rltel.system(bufer=3)
 
 
 class TestOff:

@@ -2,7 +2,7 @@
 # Puts programs from Debian packages into DIR/unpacked/usr/bin without touching the system's apt sources or installed
 # packages.
 #   get_servers.sh DIR SUITE PACKAGE...     for instance: get_servers.sh .servers trixie prometheus promtool
-# Of each package it keeps /usr/bin/PACKAGE. trixie has Prometheus 2.53 and VictoriaMetrics 1.112, Go programs that
+# Of each package it keeps /usr/bin/PACKAGE; of a library (lib...), its shared objects, in DIR/unpacked/lib. trixie has Prometheus 2.53 and VictoriaMetrics 1.112, Go programs that
 # need no other package than the C library of Debian 12 or newer. The mirror is the one that this machine's apt
 # already uses. Each package that cannot be had costs one line on stderr and exit status 3; the others come all
 # the same.
@@ -39,11 +39,14 @@ apt=(apt-get -qq -o "Dir::Etc::sourcelist=$work/sources.list" -o "Dir::Etc::sour
 output=$("${apt[@]}" update 2>&1) || fail "apt-get update: $(echo "$output" | grep -m 1 '^E:' || echo "$output" | tail -n 1)"
 
 status=0
-mkdir -p "$dir/unpacked/usr/bin"
+mkdir -p "$dir/unpacked/usr/bin" "$dir/unpacked/lib"
 for package in "$@"; do
     if ! output=$(cd "$work" && "${apt[@]}" download "$package" 2>&1); then
         echo "get_servers: apt-get download $package: $(echo "$output" | tail -n 1)" >&2
         status=3
+    elif [[ $package == lib* ]]; then
+        dpkg -x "$work/$package"_*.deb "$work/unpacked" &&
+            find "$work/unpacked" -name '*.so.*' -exec cp -Pf {} "$dir/unpacked/lib/" \; || status=3
     elif ! { dpkg -x "$work/$package"_*.deb "$work/unpacked" &&
         mv -f "$work/unpacked/usr/bin/$package" "$dir/unpacked/usr/bin/"; } 2>/dev/null; then # a rename: it appears whole
         echo "get_servers: $package does not unpack to usr/bin/$package" >&2

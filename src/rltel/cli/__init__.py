@@ -6,6 +6,7 @@ from rltel.cli.config import app as config_app
 from rltel.cli.doctor import doctor_command
 from rltel.cli.extract import extract_command
 from rltel.cli.migrate import migrate_command
+from rltel.cli.panel import panel_command
 from rltel.cli.replay import replay_command
 from rltel.cli.schema import schema_command
 from rltel.cli.soak import soak_command
@@ -17,6 +18,7 @@ app.add_typer(trace_app, name="trace", help="Work on timelines.")
 app.command("doctor")(doctor_command)
 app.command("extract")(extract_command)
 app.command("migrate")(migrate_command)
+app.command("panel")(panel_command)
 app.command("replay")(replay_command)
 app.command("schema")(schema_command)
 app.command("soak", context_settings={"allow_interspersed_args": False})(soak_command)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
+from rltel.core.undisturbed import undisturbed
 from rltel.export.commit import Commit
 from rltel.export.commit_table import print_table
 from rltel.export.points import Point
@@ -34,6 +35,9 @@ class ConsoleSink:
         self._now = now
         self._catalogue = entries or catalogue()
         self._table = table
+        if self._draws():
+            with undisturbed():
+                import rich.table  # noqa: F401  # it draws from `random`, so not later on the pipeline's thread
         self._latest: dict[str, float] = {}
         self._pending: Commit | None = None
         self._printed_ns = now()

@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from rltel.core.errors import PayloadError, RltelError
+from rltel.core.errors import ConfigError, PayloadError, RltelError
 from rltel.core.identity import Identity
 from rltel.export.commit import Commit
 from rltel.export.jsonl_metrics import plain_groups, read_groups
@@ -36,7 +36,11 @@ class JsonlFile:
         self._torn = _ends_torn(path)
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         _files.add(self)
-        self._write_line(_encode(_header(identity)))
+        try:
+            self._write_line(_encode(_header(identity)))
+        except OSError as error:
+            self.close()
+            raise ConfigError(f"jsonl.path: cannot write {path}: {error.strerror}") from error
 
     def write(self, commit: Commit) -> None:
         """Append the commit's line. A full or broken disk costs a count and one log line, never the training."""

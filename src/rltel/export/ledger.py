@@ -42,6 +42,10 @@ class Numbers:
             self._bits[number // 8] |= 1 << number % 8
         return begin, bytes(self._bits[begin:end])
 
+    def rest(self, begin: int) -> bytes:
+        """All bytes from this one on."""
+        return bytes(self._bits[begin:])
+
     def __contains__(self, number: int) -> bool:
         place = number // 8
         return place < len(self._bits) and bool(self._bits[place] >> number % 8 & 1)
@@ -90,16 +94,24 @@ class Ledger:
         self._numbers = _read(self._path)
         self._lock = threading.Lock()  # what is thinned, and what is delivered, may be said by two threads
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o644)
+        self._unwritten: int | None = None  # the first byte that the disk did not take: the next write has it too
 
     def sent(self, first: int, last: int | None = None) -> None:
         """Commits ``first`` to ``last`` (default: that one) were taken, or are not for this destination (thinned)."""
         try:
             with self._lock:
-                begin, changed = self._numbers.add(first, first if last is None else last)
-                if os.pwrite(self._descriptor, changed, begin) != len(changed):
-                    raise OSError(None, "not all was written", str(self._path))
+                self._write(*self._numbers.add(first, first if last is None else last))
         except OSError as error:
             self._account.failed(error, reason="ledger", count=0)  # it arrived; a replay may send it again
+
+    def _write(self, begin: int, changed: bytes) -> None:
+        if self._unwritten is not None:
+            begin = min(begin, self._unwritten)
+            changed = self._numbers.rest(begin)
+        self._unwritten = begin
+        if os.pwrite(self._descriptor, changed, begin) != len(changed):
+            raise OSError(None, "not all was written", str(self._path))
+        self._unwritten = None
 
     def close(self) -> None:
         """Close the file. A second call does nothing."""

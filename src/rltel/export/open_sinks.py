@@ -18,6 +18,7 @@ from rltel.export.prometheus.service import OpenPrometheus, PrometheusSurroundin
 from rltel.export.sink import Destination, Sink
 from rltel.names.otel import Namer
 
+Facts = Callable[[], Mapping[str, Any]]
 _REPLAYED = {"otlp", "tensorboard", "wandb", "swanlab", "trackio"}
 
 
@@ -38,6 +39,8 @@ class SinkSurroundings:
     """The accounts of all."""
     trouble: Callable[[], str]
     """What is wrong with the process's telemetry: nothing if all is well."""
+    facts: Facts
+    """What `rltel.system` was told."""
     extra: tuple[Sink, ...] = ()
     """Destinations that were built by hand."""
 
@@ -97,9 +100,26 @@ def _local_sinks(of: SinkSurroundings, run_dir: Path, opened: OpenSinks, undo: c
         yield opened.prometheus.sink
     if config.tensorboard.path is not None and of.identity.is_writer:
         yield _tensorboard(of, config.tensorboard.path, run_dir)
-    if config.console.enabled and of.identity.is_writer:
-        yield ConsoleSink(of.stdout, config.console.interval_s, of.clock.monotonic_ns, table=config.console.table)
     yield from of.extra
+    if of.identity.is_writer:
+        yield from _screens(of)
+
+
+def _screens(of: SinkSurroundings) -> Iterator[Sink]:
+    """What is printed: lines, the panel, or both; where there is no screen for a panel, lines once."""
+    config, now = of.config, of.clock.monotonic_ns
+    if config.console.enabled:
+        yield ConsoleSink(of.stdout, config.console.interval_s, now, table=config.console.table)
+    if not config.terminal.enabled:
+        return
+    from rltel.export.panel.sink import PanelSettings, PanelSink, open_panel  # draws with rich
+
+    terminal, run = config.terminal, config.run
+    settings = PanelSettings(terminal.refresh_hz, terminal.window_s, run.algo, run.task)
+    interval_s = config.console.interval_s
+    panel = open_panel(of.stdout, settings, environ=of.environ, facts=of.facts, now=now, interval_s=interval_s)
+    if isinstance(panel, PanelSink) or not config.console.enabled:
+        yield panel
 
 
 def _tensorboard(of: SinkSurroundings, path: str, run_dir: Path) -> Sink:

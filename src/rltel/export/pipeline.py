@@ -63,7 +63,8 @@ class Pipeline:
         log_interval: int = 1,
         queue_bytes: int = 64_000_000,
     ) -> None:
-        self._local = local
+        self._local = [each for each in local if not _takes_all(each[0])]
+        self._unthinned = [each for each in local if _takes_all(each[0])]
         self._remote = remote
         self.account = Destination("pipeline")
         self._totals = Totals(namer)
@@ -166,7 +167,7 @@ class Pipeline:
                 break
         if self._finish is not None:
             _guarded(self._finish, self.account)
-        for sink, destination in self._local:
+        for sink, destination in (*self._local, *self._unthinned):
             _guarded(sink.close, destination)
 
     def _sleep(self, until: float) -> None:
@@ -215,7 +216,8 @@ class Pipeline:
         commit = self._next()
         if commit is not None:
             self._attempt(self._add, commit)
-            for destination in (*(of for _, of in self._local), *(worker.destination for worker in self._remote)):
+            local = (of for _, of in (*self._local, *self._unthinned))
+            for destination in (*local, *(worker.destination for worker in self._remote)):
                 destination.dropped("queue_full")
             with self._idle:
                 self._handled += 1
@@ -232,6 +234,8 @@ class Pipeline:
 
     def _handle(self, commit: Commit) -> None:
         self._add(commit)
+        for sink, destination in self._unthinned:
+            _deliver(sink, destination, commit, ())
         held = self._skipped.setdefault(commit.axis, deque())
         if self._is_due(commit):
             self._thin(held)
@@ -282,7 +286,7 @@ class Pipeline:
     def _flush_local(self) -> None:
         handled = self._handled
         _guarded(self._drain, self.account)
-        for sink, destination in self._local:
+        for sink, destination in (*self._local, *self._unthinned):
             _guarded(sink.flush, destination)
         with self._idle:
             self._flushed = handled
@@ -290,6 +294,10 @@ class Pipeline:
             if self._flush_wanted <= handled:
                 self._flush_wanted = -1
             self._idle.notify_all()
+
+
+def _takes_all(sink: Sink) -> bool:
+    return bool(getattr(sink, "takes_every_commit", False))
 
 
 def _deliver(sink: Sink, destination: Destination, commit: Commit, points: Sequence[Point]) -> None:

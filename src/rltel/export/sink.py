@@ -1,5 +1,6 @@
 """The one protocol of all destinations, and the count of what reached each and what did not."""
 
+import errno
 import logging
 import threading
 import time
@@ -96,9 +97,9 @@ class Destination:
             self._dropped[reason] = self._dropped.get(reason, 0) + count
         return first
 
-    def failed(self, error: BaseException, reason: str = "error", count: int = 1) -> None:
-        """Lost because of an exception: counted, and said once for each reason."""
-        if self.dropped(reason, count):
+    def failed(self, error: BaseException, reason: str | None = None, count: int = 1) -> None:
+        """Lost because of an exception: counted, and said once for each reason (default: ``error``, or ``disk``)."""
+        if self.dropped(reason or ("disk" if is_disk(error) else "error"), count):
             _log.warning("%s: %s (counted in rltel_dropped_total; said once)", self.name, error)
 
     def waiting(self, error: BaseException) -> None:
@@ -137,6 +138,14 @@ class Destination:
             return dict(self._dropped)
 
 
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+
+
+def is_disk(error: BaseException) -> bool:
+    """Whether a disk is the trouble: full, read-only, over a quota or broken."""
+    return isinstance(error, OSError) and error.errno in _DISK
+
+
 class PartlyTakenError(ConnectionError):
     """A receiver took most of what was sent, and refuses the rest for good: none of it may be sent again."""
 
@@ -144,7 +153,11 @@ class PartlyTakenError(ConnectionError):
 
 
 class Sink(Protocol):
-    """A destination. All its methods are called from one thread of the pipeline."""
+    """A destination. All its methods are called from one thread of the pipeline.
+
+    A local one that has a true attribute ``takes_every_commit`` also gets, without points, the commits that
+    `run.log_interval` keeps from the others.
+    """
 
     name: str
 

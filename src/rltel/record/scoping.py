@@ -26,6 +26,11 @@ class Scoping:
         root = self._scope_at(self.name)
         self._scope: ContextVar[Scope] = ContextVar(f"rltel.scope.{self.name}", default=root)
 
+    @property
+    def path(self) -> str:
+        """The current scope, led by the tracker's name; empty at the default tracker's root."""
+        return self._scope.get().path
+
     def scope(self, name: str) -> Scoped:
         """Record under ``<current scope>/name`` inside the ``with``; drawn as a slice when the timeline is on."""
         path = name.strip("/")

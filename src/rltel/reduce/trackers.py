@@ -237,3 +237,7 @@ def _consumed(
         readers.pass_on(export.fresh, reader)
     else:
         readers.give_back(reader, export.was_pending)
+
+
+of_process = Trackers()
+"""This process's own: what the functions of the package record into."""

@@ -1,6 +1,8 @@
 """One event file: its own name, whole records, the official classes."""
 
+import errno
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,36 @@ def test_a_write_that_was_cut_short_leaves_no_part(tmp_path: Path, monkeypatch: 
             file.write(0, 1, scalar("lost"))
     file.write(0, 2, scalar("kept"))
     assert [event.summary.value[0].tag for event in all_events(tmp_path) if event.summary.value] == ["kept"]
+
+
+def test_half_a_record_that_cannot_be_cut_off_at_once_is_cut_off_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = EventFile(tmp_path, "w")
+    write = os.write
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, "the disk is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:-5]))
+        patch.setattr(os, "ftruncate", refuse)
+        with pytest.raises(OSError, match="the disk is away"):
+            file.write(0, 1, scalar("lost"))
+    file.write(0, 2, scalar("kept"))
+    assert [event.summary.value[0].tag for event in all_events(tmp_path) if event.summary.value] == ["kept"]
+
+
+@pytest.mark.parametrize("room", [0, 10])
+def test_one_that_a_full_disk_refuses_is_named_and_leaves_nothing(tmp_path: Path, room: int) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"events\.out\.tfevents.*\.w"):
+            EventFile(tmp_path, "w")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_closing_twice_does_nothing(tmp_path: Path) -> None:

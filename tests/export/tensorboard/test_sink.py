@@ -1,5 +1,6 @@
 """Event files, read back with TensorBoard's own readers."""
 
+import errno
 import json
 import math
 import os
@@ -21,6 +22,7 @@ from rltel.core.errors import ConfigError
 from rltel.export.commit import Commit
 from rltel.export.jsonl import JsonlFile, read_jsonl
 from rltel.export.sink import Destination
+from rltel.export.tensorboard.event_file import EventFile
 from rltel.export.tensorboard.sink import TensorBoardSink, open_tensorboard
 from rltel.reduce.trackers import Trackers
 
@@ -266,6 +268,10 @@ class TestSteps:
         assert steps(tmp_path / "out_of_order")["reward"] == [0, 1]
 
 
+def _refuse(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "the disk is full")
+
+
 class TestResume:
     def run(self, folder: Path, incarnation: int, *commits: Commit) -> None:
         sink = open_tensorboard(TelemetryConfig(), identity(folder, incarnation=incarnation), folder)
@@ -285,6 +291,20 @@ class TestResume:
         with pages(tmp_path) as shown:
             wait_until(lambda: len(shown.scalars().get(".", {}).get("x", [])) == 151, "the run")
             assert [value for _, value in shown.scalars()["."]["x"]] == [0.0] * 100 + [1.0] * 51
+
+    def test_tensorboard_3732_also_if_the_disk_is_full_at_its_first_step(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.run(tmp_path, 1, *(commit({"x": 0.0}, step=step) for step in range(141)))
+        sink = open_tensorboard(TelemetryConfig(), identity(tmp_path, incarnation=2), tmp_path)
+        with monkeypatch.context() as full:
+            full.setattr(EventFile, "_append", _refuse)
+            for step in (100, 101):
+                with pytest.raises(OSError, match="full"):
+                    sink.write(commit({"x": 1.0}, step=step), [])
+        sink.write(commit({"x": 1.0}, step=102), [])
+        sink.close()
+        assert steps(tmp_path)["x"] == [*range(100), 102]
 
     def test_from_the_start_it_replaces_all(self, tmp_path: Path) -> None:
         self.run(tmp_path, 1, *(commit({"x": 0.0}, step=step) for step in range(5)))
@@ -333,6 +353,16 @@ class TestWriters:
         (tmp_path / "events.out.tfevents.1.host").write_bytes(b"")
         sink = open_tensorboard(TelemetryConfig(), identity(tmp_path), tmp_path)
         assert sink.describe() == f"tensorboard --logdir {tmp_path / 'run-1'}"
+
+    def test_a_place_on_a_full_disk_is_named_and_free_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with monkeypatch.context() as full:
+            full.setattr(EventFile, "_append", _refuse)
+            with pytest.raises(ConfigError, match=r"tensorboard\.path: cannot write .*the disk is full"):
+                open_tensorboard(TelemetryConfig(), identity(tmp_path), tmp_path / "tb")
+        made = open_tensorboard(TelemetryConfig(), identity(tmp_path), tmp_path / "tb")
+        assert made.describe() == f"tensorboard --logdir {tmp_path / 'tb'}"
 
     def test_a_place_that_cannot_be_written_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")

@@ -1,7 +1,7 @@
 """Loads of single experts, as a table instead of thousands of series."""
 
 from rltel.export.media import Table
-from rltel.export.tracking.expert_loads import expert_loads
+from rltel.export.tracking.expert_loads import expert_loads, without_experts
 
 
 def test_experts_become_a_table_and_layers_stay_numbers() -> None:
@@ -31,3 +31,9 @@ def test_each_scope_has_its_table() -> None:
 def test_other_numbers_of_an_expert_stay_numbers() -> None:
     values = {"moe_balance/layer_0/expert_0/entropy": 1.0, "moe_balance/layer_0/expert_0/tokens/nonfinite": 1.0}
     assert expert_loads(values) == (values, {})
+
+
+def test_layers_alone_are_left_for_those_who_show_no_expert() -> None:
+    values = {"moe_balance/layer_0/expert_1/tokens": 1.0, "moe_balance/layer_0/max_over_ideal": 1.5, "loss": 0.1}
+    assert without_experts(values) == {"moe_balance/layer_0/max_over_ideal": 1.5, "loss": 0.1}
+    assert without_experts({"loss": 0.1}) == {"loss": 0.1}

@@ -7,6 +7,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from typing import Any
@@ -104,7 +105,8 @@ class Endpoint:
     def close(self) -> None:
         """Stop listening, and no longer say that we do."""
         if self._advertised is not None:
-            self._advertised.unlink(missing_ok=True)
+            with suppress(OSError):  # its folder may be gone, or read-only by now
+                self._advertised.unlink()
         self._server.shutdown()
         self._server.server_close()
 

@@ -4,10 +4,12 @@ TensorBoard's own writer has a thread and a queue, computes checksums in a Pytho
 the file's.
 """
 
+import errno
 import os
 import struct
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,8 @@ _WRITER = "rltel"
 class EventFile:
     """A file of its own, made when this is. ``writer``: a name that tells processes apart, without the host's.
 
-    Readers take a folder's files in the order of their names, so those begin with the time.
+    Readers take a folder's files in the order of their names, so those begin with the time. Raises OSError, which names
+    the file, if it cannot be made; none is left then.
     """
 
     def __init__(self, folder: Path, writer: str = "") -> None:
@@ -28,8 +31,16 @@ class EventFile:
         folder.mkdir(parents=True, exist_ok=True)
         self.path, self._descriptor = _create(folder, writer or str(os.getpid()))
         self._size = 0
+        self._torn = False  # whether it ends in half a record
         about = self._protos.SourceMetadata(writer=_WRITER)
-        self._append(self._protos.Event(wall_time=time.time(), file_version="brain.Event:2", source_metadata=about))
+        head = self._protos.Event(wall_time=time.time(), file_version="brain.Event:2", source_metadata=about)
+        try:
+            self._append(head)
+        except OSError:
+            self.close()
+            with suppress(OSError):
+                self.path.unlink()
+            raise
 
     def write(self, time_ns: int, step: int, values: Iterable[Any]) -> None:
         """One event with all these ``Summary.Value``. Raises OSError for a full disk; the file stays readable."""
@@ -52,11 +63,22 @@ class EventFile:
         length = struct.pack("<Q", len(data))
         sums = (struct.pack("<I", masked_crc32c(part)) for part in (length, data))
         record = b"".join((length, next(sums), data, next(sums)))
-        written = os.write(self._descriptor, record)
-        if written != len(record):
-            os.ftruncate(self._descriptor, self._size)  # readers stop at a cut record, whatever follows
-            raise OSError(None, f"only {written} of {len(record)} bytes written", str(self.path))
+        try:
+            self._mend()
+            written = os.write(self._descriptor, record)
+            if written != len(record):
+                self._torn = True
+                self._mend()
+                raise OSError(errno.ENOSPC, f"only {written} of {len(record)} bytes written")
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from error  # a write's own names no file
         self._size += written
+
+    def _mend(self) -> None:
+        """Cut off half a record: readers stop there, whatever follows."""
+        if self._torn:
+            os.ftruncate(self._descriptor, self._size)
+            self._torn = False
 
 
 def _create(folder: Path, writer: str) -> tuple[Path, int]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rltel.core.config import TelemetryConfig
+from rltel.core.errors import ConfigError
 from rltel.core.identity import Identity
 from rltel.export.commit import Commit
 from rltel.export.media import Media
@@ -18,6 +19,7 @@ from rltel.export.points import Point
 from rltel.export.tensorboard.event_file import EventFile, protos
 from rltel.export.tensorboard.folder import Folder, claim_folder
 from rltel.export.tensorboard.media import values_of
+from rltel.export.tensorboard.moe_heatmap import split_off
 from rltel.export.tensorboard.notes import notes_of
 from rltel.export.tracking.bins import bins_of
 from rltel.record.buckets import middle
@@ -55,6 +57,7 @@ class TensorBoardSink:
         self._writer = writer
         self._notes = notes
         self._begun = not restarts
+        self._first: int | None = None  # the step at which this writer begins
         self._protos = protos()
         self._axes = self._place.axes
         self._runs = [_Run(self._folder, writer)]
@@ -99,13 +102,18 @@ class TensorBoardSink:
             _log.warning("tensorboard: %d values in all came out of order", self.out_of_order)
 
     def _begin(self, of: Commit | Media, step: int) -> None:
-        """Before the first event of this writer, and the first of an axis."""
+        """Before the first event of this writer, and the first of an axis.
+
+        What a full disk refuses comes with the next event; readers then drop from this writer's first step on all the
+        same.
+        """
         if not self._begun:
+            self._first = step if self._first is None else self._first
+            self._start(of, self._first)
             self._begun = True
-            self._start(of, step)
         if of.axis not in self._axes:
-            self._axes.add(of.axis)
             self._place.add_axis(of.axis)
+            self._axes.add(of.axis)
 
     def _start(self, of: Commit | Media, step: int) -> None:
         others = self._axes - {of.axis}
@@ -124,7 +132,8 @@ class TensorBoardSink:
 
     def _values(self, commit: Commit) -> Values:
         value = self._protos.Summary.Value
-        made = {tag: value(tag=tag, simple_value=number) for tag, number in commit.values.items()}
+        numbers, images = split_off(commit.values, self._protos)
+        made = {tag: value(tag=tag, simple_value=number) for tag, number in numbers.items()} | images
         for key, metric in commit.snapshot.items():
             if metric.state.kind.bucketed and key not in made:
                 histogram = self._histogram(metric.state)
@@ -225,9 +234,13 @@ def open_tensorboard(config: TelemetryConfig, identity: Identity, folder: Path) 
     protos()  # before anything is made
     place = claim_folder(folder, identity.run_id)
     started_s = time.time()
-    return TensorBoardSink(
-        place,
-        config.run.step_axis,
-        writer=identity.name,
-        notes=lambda: notes_of(config, identity, started_s),
-    )
+    try:
+        return TensorBoardSink(
+            place,
+            config.run.step_axis,
+            writer=identity.name,
+            notes=lambda: notes_of(config, identity, started_s),
+        )
+    except OSError as error:
+        place.release()
+        raise ConfigError(f"tensorboard.path: cannot write {error.filename}: {error.strerror}") from error

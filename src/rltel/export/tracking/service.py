@@ -5,15 +5,19 @@ its run opened on that thread, so whatever a client does, raises or waits for co
 writer process has them, as `telemetry.py` decides.
 """
 
+import errno
 import importlib
 import importlib.util
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
 from rltel.core.errors import ConfigError, RltelError
+from rltel.core.undisturbed import undisturbed
 from rltel.export.commit import Commit
 from rltel.export.media import Media, MediaLostError
 from rltel.export.pipeline import RemoteWorker
@@ -24,6 +28,7 @@ from rltel.export.worker import Parcel
 
 _RETRY_S, _LONGEST_RETRY_S = 5.0, 600.0
 _OPENING_BYTES = 0
+_ROOM_BYTES = 1_000_000  # below this a disk counts as full
 
 
 class Client(Protocol):
@@ -103,8 +108,9 @@ class TrackingSink:
         self._is_open, self._failures = True, 0
 
     def write(self, commit: Commit, points: Sequence[Point]) -> None:
-        """One commit."""
+        """One commit. Raises OSError if the disk that its package writes to is full: the package would not say so."""
         self.open()
+        _need_room(getattr(self._client, "folder", None))
         with _no_exit(self.name):
             self._client.log(commit)
 
@@ -126,12 +132,25 @@ class TrackingSink:
         self._hooks.release()
 
 
+def _need_room(folder: Path | None) -> None:
+    if folder is None:
+        return
+    try:
+        found = os.statvfs(folder)
+    except OSError:  # not there yet
+        return
+    if found.f_bavail * found.f_frsize < _ROOM_BYTES:
+        raise OSError(errno.ENOSPC, "no space left for what its package writes", str(folder))
+
+
 class TrackingWorker(RemoteWorker):
     """The thread of one tracking sink. Opens its run at once, so that a short program has it before it ends."""
 
     def __init__(self, sink: TrackingSink, destination: Destination, queue_bytes: int) -> None:
         super().__init__(sink, destination, queue_bytes)
         self._tracking = sink
+        with undisturbed():
+            import rich.style  # noqa: F401  # the packages import it on our thread, and it draws from `random`
         self.put_parcel(Parcel(sink.open, _OPENING_BYTES, 0))
 
     def put_media(self, media: Media) -> None:

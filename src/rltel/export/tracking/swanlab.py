@@ -3,9 +3,11 @@
 Every key of SwanLab has steps of its own, so axes do not disturb each other, and a step may go back.
 """
 
+import colorsys
 import glob
 import html
 import logging
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from rltel.core.config import SwanlabConfig
 from rltel.core.errors import ConfigError
@@ -57,6 +60,11 @@ class SwanlabClient:
         """Where the run is to be seen, once it is open and online."""
         return self._run.url if self._run is not None and self._mode == "online" else None
 
+    @property
+    def folder(self) -> Path | None:
+        """Where the package keeps what is not sent; None if it sends it."""
+        return self._folder if self._mode != "online" else None
+
     def open(self) -> None:
         """Begin the run."""
         self._swanlab = load_package("swanlab")
@@ -75,6 +83,7 @@ class SwanlabClient:
                 name=(self._config.name or labels.name)[:_NAME_LENGTH],
                 group=labels.group,
                 job_type=labels.job_type,
+                color=os.environ.get("SWANLAB_EXP_COLOR") or _color(labels.run_id),
                 tags=list(labels.tags),
                 config=config_of(labels, self._config.config),
                 settings=self._settings(),
@@ -168,3 +177,9 @@ def _as_html(table: Table) -> str:
     rows = [table.columns, *table.rows]
     cells = ("".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) for row in rows)
     return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+
+
+def _color(run_id: str) -> str:
+    """The run's colour in charts. The package would draw one, from the random numbers of the training."""
+    red, green, blue = colorsys.hsv_to_rgb(crc32(run_id.encode()) % 360 / 360, 0.5, 0.9)
+    return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"

@@ -49,6 +49,11 @@ class TrackioClient:
             return f"{self._config.space_id or 'the space of the environment'} {self._project()}"
         return f"TRACKIO_DIR={self._folder} trackio show --project {self._project()}"
 
+    @property
+    def folder(self) -> Path | None:
+        """Where the package keeps what is not sent; None if it sends it."""
+        return self._folder if self._config.mode == "local" else None
+
     def open(self) -> None:
         """Begin the run, or resume it."""
         os.environ[_STORE] = str(self._folder)  # read when the package is imported, once a process

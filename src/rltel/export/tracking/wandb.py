@@ -66,6 +66,11 @@ class WandbClient:
         """Where the run is to be seen, once it is open and online."""
         return None if self._run is None else self._run.url
 
+    @property
+    def folder(self) -> Path | None:
+        """Where the package keeps what is not sent; None if it sends it."""
+        return self._labels.run_dir if self._config.mode == "offline" else None
+
     def open(self) -> None:
         """Begin the run, or resume it."""
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # W&B's reports on itself, from our process

@@ -1,0 +1,38 @@
+"""``rltel panel``: the last screen of a recorded run."""
+
+import json
+from pathlib import Path
+
+import typer
+
+from rltel.core.errors import RltelError
+
+
+def panel_command(
+    run: Path = typer.Argument(..., help="The run directory.", metavar="RUN"),
+    svg: Path | None = typer.Option(None, "--svg", help="Draw it as an SVG here instead of as text.", metavar="FILE"),
+    columns: int | None = typer.Option(None, "--columns", min=20, help="Its width. Default: the terminal's; SVG: 140."),
+    algo: str | None = typer.Option(None, "--algo", help="For the title."),
+    task: str | None = typer.Option(None, "--task", help="For the title."),
+    facts: str = typer.Option("{}", "--facts", help="What rltel.system would be told, as JSON.", metavar="JSON"),
+) -> None:
+    """Show what stood on the terminal panel at the end of a recorded run."""
+    from rich.console import Console
+
+    from rltel.export.panel import picture
+    from rltel.export.panel.system import SystemFacts
+
+    console = Console(highlight=False)
+    told = SystemFacts()
+    try:
+        told.tell(**json.loads(facts))
+        width = columns or (picture.COLUMNS if svg else console.width)
+        lines = picture.last_screen(run, width, algo=algo, task=task, facts=told())
+    except (RltelError, OSError, ValueError, TypeError) as error:
+        typer.echo(f"rltel panel: {error}", err=True)
+        raise typer.Exit(1) from error
+    if svg is not None:
+        svg.write_text(picture.svg(lines, "rltel"), encoding="utf-8")
+        return
+    for line in lines:
+        console.print(line, no_wrap=True, crop=False)

@@ -1,0 +1,1 @@
+"""The live panel: what a run does right now, on a terminal."""
