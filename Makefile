@@ -53,6 +53,9 @@ bench: $(VENV)/.bench tools
 	$(BIN)/python benchmarks/commit.py
 	$(BIN)/python benchmarks/export.py
 	$(BIN)/python benchmarks/event_files.py
+	PYTHONPATH=.tools/unilab $(BIN)/python benchmarks/panel.py
+	$(BIN)/python benchmarks/train_infer.py
+	$(BIN)/python benchmarks/throughput.py
 
 # The wheel is built, installed in an environment of its own, and imported there.
 wheel: $(VENV)/.test

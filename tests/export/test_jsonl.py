@@ -55,6 +55,11 @@ def _count(tracker: Tracker, key: str, values: list[float]) -> None:
         tracker.count({key: abs(value) if math.isfinite(value) else 0.0})
 
 
+def _elapse(tracker: Tracker, key: str, values: list[float]) -> None:
+    for value in values:
+        tracker.elapsed({key: abs(value) if math.isfinite(value) else 0.0})
+
+
 RECORD: dict[str, Record] = {
     **{kind: _stat(kind) for kind in ("avg_min_max", "avg", "sum", "min", "max")},
     **{f"gauge_{ranks}": _gauge(ranks) for ranks in ("mean", "sum", "min", "max", "writer")},
@@ -63,6 +68,7 @@ RECORD: dict[str, Record] = {
     "weighted_avg": lambda tracker, key, values: [tracker.weighted_mean(key, value, 3) for value in values],
     "histogram": lambda tracker, key, values: tracker.distribution({key: np.array(values)}),
     "counter": _count,
+    "elapsed": _elapse,
 }
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.message import DecodeError
 from wandb.proto import wandb_internal_pb2 as pb
 
 _FILE_HEADER, _BLOCK, _HEADER = 7, 32768, 7
@@ -69,7 +70,7 @@ def _key(item: Any) -> str:
 
 
 def records(path: Path) -> Iterator[Any]:
-    """Every record of a file: LevelDB's log format, in blocks of 32 KiB."""
+    """Every record of a file, up to one that is torn: LevelDB's log format, in blocks of 32 KiB."""
     content = path.read_bytes()
     position, part = _FILE_HEADER, b""
     while position + _HEADER <= len(content):
@@ -82,6 +83,11 @@ def records(path: Path) -> Iterator[Any]:
         position += _HEADER + length
         if kind in (_FULL, _LAST):
             record = pb.Record()
-            record.ParseFromString(part)
+            try:
+                record.ParseFromString(part)
+            except DecodeError:
+                if position < len(content):
+                    raise
+                return  # the file's last one, of a disk that was full
             part = b""
             yield record

@@ -268,6 +268,8 @@ def every_kind(rank: int) -> Record:
             for number in range(rank + 1):
                 append(10 ** (9 - rank) + number)
         tracker.count(counter=rank + 0.5)
+        tracker.elapsed(elapsed=rank / 4)
+        tracker.elapsed(elapsed=rank / 2)
         for how in ("mean", "sum", "min", "max", "writer"):
             tracker.gauge({f"gauge/{how}": 99.0}, ranks=how)
             tracker.gauge({f"gauge/{how}": 2.0**rank}, ranks=how)
@@ -282,7 +284,7 @@ class TestEveryKind:
         found = over(four, *records)
         expected = alone(*records)
         gauges = {"gauge/mean": 15 / 4, "gauge/sum": 15.0, "gauge/min": 1.0, "gauge/max": 8.0, "gauge/writer": 1.0}
-        assert_same(found, {**expected, **gauges})
+        assert_same(found, {**expected, **gauges, "elapsed": 2.25})
 
     def test_means_every_kind(self) -> None:
         trackers = fresh()

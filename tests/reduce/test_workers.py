@@ -83,6 +83,7 @@ def record_everything(trackers: Trackers, values: list[float]) -> None:
             for ranks in ("mean", "sum", "min", "max", "writer"):
                 tracker.gauge({f"g_{ranks}": value}, ranks=ranks)
         tracker.count(c=len(values))
+        tracker.elapsed(e=len(values))
         for kind in ("avg_min_max", "avg", "sum", "min", "max"):
             tracker.stat({kind: values}, reduce_type=kind)
         tracker.stat(nothing=[])

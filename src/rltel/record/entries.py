@@ -99,7 +99,7 @@ class Entry:
         self.state = State(kind)
         self.pending: list[float] = []
         self.on_devices: dict[Any, fold.DeviceMoments] = {}
-        self.elsewhere: dict[str, _Elsewhere] = {}  # gauges of other processes, the last of each worker
+        self.elsewhere: dict[str, _Elsewhere] = {}  # by worker: gauges of other processes, and what adds up there
         self.recorded = False
 
     def reset(self) -> None:
@@ -118,6 +118,8 @@ class Entry:
         if self.state.kind.replaces:
             self.on_devices = {}
             self.state.replace(moments)
+        elif self.state.kind.adds_up:
+            self.state.prolong(moments)
         else:
             self.state.add(moments, buckets)
         self.recorded = True
@@ -135,6 +137,9 @@ class Entry:
 
     def add_other(self, state: State, sent: Sent) -> None:
         """Add another process's state. Its gauge replaces what the same worker sent before, not what it sent after."""
+        if state.kind.adds_up:
+            self.elsewhere = _with_later(self.elsewhere, {sent.worker: _Elsewhere(sent, state)})
+            return
         if not state.kind.replaces:
             self.add(Moments(*state.moments), state.buckets)
             return
@@ -188,9 +193,24 @@ class Entry:
             for moments in part.on_devices.values():
                 self.add_on_device(moments)
             if part.recorded:
-                self.state.add(part.state.moments, part.state.buckets)
+                if self.state.kind.adds_up:
+                    self.state.prolong(part.state.moments)
+                else:
+                    self.state.add(part.state.moments, part.state.buckets)
                 self.recorded = True
-        self.elsewhere = {**part.elsewhere, **self.elsewhere}
+        self.elsewhere = _with_later(part.elsewhere, self.elsewhere)
+
+
+def _with_later(earlier: Mapping[str, _Elsewhere], later: Mapping[str, _Elsewhere]) -> dict[str, _Elsewhere]:
+    """What other processes sent: a worker's later state takes the place of its earlier one, or adds to it."""
+    both = {**earlier, **later}
+    for worker in earlier.keys() & later.keys():
+        sent, state = later[worker]
+        if state.kind.adds_up:
+            together = State(state.kind, state.moments)
+            together.prolong(earlier[worker].state.moments)
+            both[worker] = _Elsewhere(sent, together)
+    return both
 
 
 class Part(NamedTuple):
@@ -199,7 +219,7 @@ class Part(NamedTuple):
     state: State
     recorded: bool
     on_devices: dict[Any, fold.DeviceMoments]
-    elsewhere: dict[str, _Elsewhere]
+    elsewhere: Mapping[str, _Elsewhere]
 
     def read(self, found: fold.Folded) -> None:
         """Take over what lay on a device."""

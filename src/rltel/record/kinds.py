@@ -86,6 +86,8 @@ class Kind:
     """What may follow its key in the flat dict."""
     bucketed: bool = False
     replaces: bool = False
+    adds_up: bool = False
+    """What one process records adds up, and of several processes the largest counts: time spent side by side."""
     averages: bool = False
     """Whether sum and count make an average that a backend may want to weight itself."""
     clocked: bool = False
@@ -135,6 +137,11 @@ class State:
         """Take the place of what was recorded before (gauges)."""
         for position in self.kind.positions:
             self.moments[position] = moments[position]
+
+    def prolong(self, moments: Sequence[float]) -> None:
+        """Add what the same process recorded later (kinds that add up)."""
+        at = Moment.MAX.position
+        self.moments[at] = max(self.moments[at], 0.0) + max(moments[at], 0.0)
 
     def values(self) -> Sequence[Value]:
         """The metric's numbers. What is an average, extreme or quantile of nothing is left out."""
@@ -293,6 +300,7 @@ HISTOGRAM = Kind(
     "histogram", (*_MEAN, Moment.MIN, Moment.MAX), _together(_three, _quantiles), _QUANTILES, bucketed=True
 )
 COUNTER = Kind("counter", (Moment.SUM,), _one("total", _sum))
+ELAPSED = Kind("elapsed", (Moment.MAX,), _one("max", _highest), adds_up=True)
 GAUGE_MEAN = Kind("gauge_mean", _MEAN, _one("last", _average), replaces=True)
 GAUGE_SUM = Kind("gauge_sum", _MEAN, _one("last", lambda m: _sum(m) if m.n or m.nonfinite else None), replaces=True)
 GAUGE_MIN = Kind("gauge_min", (Moment.MIN, *_NONFINITE), _one("last", _lowest), replaces=True)
@@ -302,7 +310,7 @@ GAUGE_WRITER = Kind("gauge_writer", _MEAN, _one("last", _average), replaces=True
 KINDS: dict[str, Kind] = {
     kind.name: kind
     for kind in (
-        AVG_MIN_MAX, AVG, SUM, MIN, MAX, WEIGHTED_AVG, SCALAR, TIMING, PHASE_S, PHASE_MS, HISTOGRAM, COUNTER,
+        AVG_MIN_MAX, AVG, SUM, MIN, MAX, WEIGHTED_AVG, SCALAR, TIMING, PHASE_S, PHASE_MS, HISTOGRAM, COUNTER, ELAPSED,
         GAUGE_MEAN, GAUGE_SUM, GAUGE_MIN, GAUGE_MAX, GAUGE_WRITER,
     )
 }  # fmt: skip

@@ -16,6 +16,7 @@ from rltel.record.entries import FOLD_AT, Entry, Kinds, Sent, Taken, read
 from rltel.record.inputs import MaskViews, as_mask, as_values, copied, given_values, summary, tensor_kind, weight_of
 from rltel.record.kinds import (
     COUNTER,
+    ELAPSED,
     GAUGES,
     HISTOGRAM,
     SCALAR,
@@ -185,6 +186,23 @@ class Tracker(Scoping):
         """
         given = given_values("count", values, keywords)
         self._add_all(COUNTER, self._observed({key: self._amount(key, value) for key, value in given.items()}, 1.0))
+
+    def elapsed(self, values: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
+        """Seconds that this process spent: they add up until they are exported, and over ranks and workers the largest
+        sum counts. What a rate of work that all of them share is divided by.
+
+        Raises `RecordError` for a negative or non-finite time, or one on a device.
+        """
+        given = given_values("elapsed", values, keywords)
+        self._add_all(ELAPSED, self._observed({key: self._duration(key, value) for key, value in given.items()}, 1.0))
+
+    def _duration(self, key: str, value: Any) -> float:
+        seconds = self._one(key, value)
+        if type(seconds) is not float or not 0 <= seconds < float("inf"):
+            raise RecordError(
+                f"{self._key(key)}: elapsed: expected a finite number of seconds >= 0, got {summary(value)}"
+            )
+        return seconds
 
     def _amount(self, key: str, value: Any) -> Any:
         amount = self._one(key, value)

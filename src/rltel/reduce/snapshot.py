@@ -115,9 +115,21 @@ def merged(snapshots: Iterable[Snapshot]) -> Snapshot:
 
 
 def succeeded(earlier: Snapshot, later: Snapshot) -> Snapshot:
-    """Two snapshots of one process, one after the other: as `Snapshot.merged`, but a gauge's later value stays."""
+    """Two snapshots of one process, one after the other: as `Snapshot.merged`, but a gauge's later value stays, and
+    time adds up.
+    """
     replaced = {key for key, metric in later.items() if metric.state.kind.replaces}
-    return Snapshot({key: metric for key, metric in earlier.items() if key not in replaced}).merged(later)
+    both = Snapshot({key: metric for key, metric in earlier.items() if key not in replaced}).merged(later)
+    added = {key: earlier[key] for key, m in later.items() if m.state.kind.adds_up and key in earlier}
+    return (
+        Snapshot({**both, **{key: _prolonged(metric, later[key]) for key, metric in added.items()}}) if added else both
+    )
+
+
+def _prolonged(earlier: Metric, later: Metric) -> Metric:
+    state = State(later.state.kind, earlier.state.moments)
+    state.prolong(later.state.moments)
+    return later._replace(state=state)
 
 
 def gauge_of(value: float) -> State:

@@ -173,7 +173,7 @@ class Throughput:
         keys, tracker = self._keys, self._tracker
         with tracker.disable_scope():
             tracker.count({keys.tokens: work.tokens})
-            _add_seconds(tracker, keys.seconds, work.seconds)
+            tracker.elapsed({keys.seconds: work.seconds})
             tracker.gauge({keys.total_tokens: total.tokens}, ranks="sum")
             tracker.gauge({keys.total_seconds: total.seconds}, ranks="max")
             if self._estimator is not None:
@@ -252,13 +252,6 @@ def _rate(work: float, seconds: float) -> float | None:
 def _utilisation(work: float, seconds: float, peak: float, devices: float) -> float | None:
     """Of all devices' peak, how much the model's own arithmetic used: from 0 to 1."""
     return _rate(work, seconds * peak * devices)
-
-
-def _add_seconds(tracker: Tracker, key: str, seconds: float) -> None:
-    """Time of one process adds up until it is exported; over ranks and workers the longest counts."""
-    # A gauge has no rule that adds up within an interval: "max" of the sum so far is one, as the sum only grows.
-    before = tracker._running.get(key)
-    tracker.gauge({key: seconds + (before.value if before else 0.0)}, ranks="max", local="max")
 
 
 def _estimator(model: Any) -> FlopsEstimator | None:
