@@ -43,7 +43,18 @@ import gymnasium
 import numpy as np
 import torch
 from gymnasium.vector import SyncVectorEnv
-from sac_agent import ACTION_DIM, Batch, BoolArray, FloatArray, Policy, Replay, Sac, UpdateStats
+from sac_agent import (
+    ACTION_DIM,
+    BATCH_SIZE,
+    REPLAY_ROWS,
+    Batch,
+    BoolArray,
+    FloatArray,
+    Policy,
+    Replay,
+    Sac,
+    UpdateStats,
+)
 from torch import Tensor
 from where_time_went import where_time_went
 
@@ -80,11 +91,18 @@ def telemetry_config(config: Config) -> dict[str, Any]:
     if not config.telemetry:
         return {}
     return {
-        "run": {"algo": "sac", "task": ENV_ID, "backend": "gymnasium", "log_root": config.log_root},
+        "run": {
+            "algo": "sac",
+            "task": ENV_ID,
+            "backend": "gymnasium",
+            "log_root": config.log_root,
+            "config": {"seed": config.seed, "ticks": config.ticks, "num_envs": config.num_envs},
+        },
         "trace": {"enabled": True},
         "prometheus": {"enabled": True, "linger_s": 30.0},
         "tensorboard": {"path": "{run_dir}/tb"},
-        "console": {"enabled": True, "interval_s": 5.0},
+        "terminal": {"enabled": True},  # where there is no screen: lines, as of the console
+        "console": {"interval_s": 5.0},
         "otlp": {"enabled": "OTEL_EXPORTER_OTLP_ENDPOINT" in os.environ or otlp_receiver_listens()},
     }
 
@@ -403,6 +421,7 @@ class Learner:
         self.committed_at = now, self.env_steps
         rltel.gauge({"Train/iteration": tick})
         rltel.gauge({"Perf/total_fps": (self.env_steps - steps_before) / (now - before)}, ranks="sum")
+        rltel.system(buffer=min(self.replay.written, REPLAY_ROWS))
         rltel.commit(step=tick, env_steps=self.env_steps)
 
 
@@ -497,6 +516,8 @@ def telemetry(config: Config) -> Iterator[rltel.Telemetry]:
     try:
         with interrupts_held():  # it imports what it writes with, and an import that is cut short is a confusing error
             running = rltel.init(telemetry_config(config))
+        rows = BATCH_SIZE * config.updates_per_tick
+        rltel.system(environments=config.num_envs, batch=BATCH_SIZE, rows=rows, max_iterations=config.ticks)
         yield running
         ended_well = True
     finally:
@@ -530,6 +551,7 @@ def train(config: Config) -> None:
                 farewell = learner.run()
             except (EOFError, OSError):
                 process.join(JOIN_SECONDS)
+                rltel.summary(status="collector_died", error=f"exit code {process.exitcode}")
                 sys.exit(f"error: the collector process died (exit code {process.exitcode})")
         evaluation = evaluate(learner.sac.policy)
         rltel.log({"eval/return": evaluation}, step=config.ticks, env_steps=learner.env_steps, axis="eval")

@@ -17,6 +17,7 @@ from realparts.requirements import REPOSITORY
 from realparts.trace_processor import query
 from rltel.record.kinds import Moments
 from rltel.record.phase_sets import LLM_LEARNER
+from rltel.rl import sessions
 
 pytestmark = pytest.mark.xdist_group("demo")  # one after the other: two demos at once would share two cores
 
@@ -48,7 +49,7 @@ _QUERIES = {
     "rollouts": "select id, ts, ended, track_id, depth, number, policy_version, span_id from rollout order by ts",
     "parts": """
         select r.id, group_concat(s.name, ' ') parts from rollout r
-        join (select parent_id, name from slice where category = 'timing' order by ts) s on s.parent_id = r.id
+        join (select parent_id, name from slice where category = 'session' order by ts) s on s.parent_id = r.id
         group by 1
     """,
     "consumed": """
@@ -154,8 +155,48 @@ def test_the_record_holds_what_both_processes_recorded(training: Training) -> No
         assert values["rollout/correct__count"] == ROLLOUTS
         assert values["rollout/tokens/max"] == values["seq_len/max"]
     assert {"timeperf/sample", "timeperf/forward", "rollout/timeperf/decode"} <= lines[0].keys()
+    assert all(values["groups/n_rollouts"] == ROLLOUTS for values in lines)
+    assert sum(values["rollout/sessions/consumed"] for values in lines) == ITERATIONS * ROLLOUTS
     every = [line.values.get("rollout/correct__count", 0) for line in rltel.read_jsonl(training.run_dir)]
     assert sum(every) == ORDERS * ROLLOUTS  # those at the end, too, that no update consumed
+
+
+def test_staleness_by_tokens_and_by_sessions_is_what_the_orders_make_it(training: Training) -> None:
+    """The first update's rollouts are of its own policy, all others' of the one before."""
+    lines = [line.values for line in rltel.read_jsonl(training.run_dir) if "reward" in line.values]
+    for step, values in enumerate(lines):
+        age = 0 if step == 0 else 1
+        assert values["rollout/sessions/staleness/min"] == values["rollout/sessions/staleness/max"] == age
+        tokens = "ppo_actor/update/version_stats/sample_staleness_theta_"
+        assert values[f"{tokens}min"] == values[f"{tokens}max"] == age
+
+
+def test_what_groups_are_like_goes_with_the_reward(training: Training) -> None:
+    lines = [line.values for line in rltel.read_jsonl(training.run_dir) if "reward" in line.values]
+    for values in lines:
+        passes = [values[f"groups/pass@{k}"] for k in (1, 2, 4, 8)]
+        assert passes == sorted(passes)
+        assert values["groups/reward/avg"] == pytest.approx(values["reward"])
+        assert values["groups/reward_mean/avg"] == pytest.approx(values["reward"])
+        assert passes[-1] == pytest.approx(1 - values["groups/none_correct_fraction"])
+    assert np.mean([values["groups/pass@8"] for values in lines[-10:]]) > lines[0]["groups/pass@8"]
+    gaps = [values["ppo_actor/train_infer/logp_abs_diff/avg"] for values in lines]
+    assert gaps[0] < 1e-5 < min(gaps[1:])  # the first rollouts' policy is the one that learns from them
+
+
+def test_every_rollout_is_a_session_and_the_update_that_consumed_it_is_known(training: Training) -> None:
+    found = list(sessions.read(training.run_dir))
+    assert len(found) == ORDERS * ROLLOUTS
+    assert {session["status"] for session in found} == {"accepted"}
+    spans = {row["span_id"]: row for row in training.rows["rollouts"]}
+    for session in found:
+        order, version = session["attributes"]["order"], session["policy_version"]
+        drawn = spans[session["span_id"]]
+        assert (drawn["number"], drawn["policy_version"]) == (order, version)
+        assert session["total_s"] * 1e9 + 1 >= drawn["ended"] - drawn["ts"]
+        assert [phase for phase, _, _ in session["calls"]] == ["prefill", "tool_call", "prefill", "decode", "reward"]
+        consumed = [(by["step"], by["staleness"], by["process"]) for by in session["consumed"]]
+        assert consumed == ([(order, order - version, "learner-0.1")] if order < ITERATIONS else [])
 
 
 # --- the timeline ---------------------------------------------------------------------------------------------------

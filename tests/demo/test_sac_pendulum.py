@@ -47,7 +47,7 @@ def test_telemetry_changes_nothing_of_the_training(tmp_path: Path) -> None:
 
 def test_the_start_says_where_each_thing_goes(demo: Demo) -> None:
     first = demo.err.splitlines()[0]
-    for place in ("jsonl", "trace", "prometheus http://127.0.0.1:", "tensorboard", "otlp", "console"):
+    for place in ("jsonl", "trace", "prometheus http://127.0.0.1:", "tensorboard", "otlp", "terminal"):
         assert place in first
 
 
@@ -410,4 +410,4 @@ def test_the_demo_config_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolved.trace.enabled
     assert resolved.prometheus.enabled
     assert resolved.tensorboard.path
-    assert resolved.console.enabled
+    assert resolved.terminal.enabled
