@@ -2,11 +2,15 @@
 
 import logging
 import random
+import re
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
 from export.making import recorded
+from realparts.prometheus import backfill, prometheus
+from realparts.requirements import REPOSITORY
 from rltel.export.moe_series import Series, series_of_loads
 from rltel.names.otel import Namer
 from rltel.reduce.trackers import Trackers
@@ -81,3 +85,19 @@ def test_a_limit_below_the_layers_leaves_their_mean() -> None:
     found = series({0: [4, 0], 1: [1, 1], 2: [1, 3]}, Namer(max_series=1))
     assert values(found, "rl.moe.max_over_ideal") == {("0",): 2.0, ("true",): 1.25}
     assert values(found, "rl.moe.expert.tokens") == {("true",): 10.0}
+
+
+def test_the_documented_query_for_shares_is_right_in_prometheus(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "moe.md").read_text()
+    (query,) = re.findall(r"`(100 \* rl_moe_expert_tokens [^`]*)`", page)
+    found = series({3: [2, 6], 11: [1, 1]})
+    samples = [
+        f'rl_moe_expert_tokens{{rl_moe_layer="{layer}",rl_moe_expert="{expert}"}} {count} 1000'
+        for (layer, expert), count in _of_experts(values(found, "rl.moe.expert.tokens"))
+    ]
+    backfill(tmp_path, "\n".join(["# TYPE rl_moe_expert_tokens gauge", *samples, "# EOF", ""]))
+    with prometheus(tmp_path=tmp_path) as server:
+        shares = {
+            (labels["rl_moe_layer"], labels["rl_moe_expert"]): share for labels, share in server.query(query, time=1001)
+        }
+    assert shares == {("3", "0"): 25.0, ("3", "1"): 75.0, ("11", "0"): 50.0, ("11", "1"): 50.0}

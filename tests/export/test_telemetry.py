@@ -142,7 +142,7 @@ class TestTerminal:
             assert "iter 3/4,321" in terminal.text or "iter 3/4321" in terminal.text
 
     def test_what_cannot_be_is_refused_at_the_call(self) -> None:
-        with pytest.raises(RecordError, match='no field "bufer" .did you mean "buffer"'):
+        with pytest.raises(RecordError, match=r'no field "bufer" \(did you mean "buffer"'):
             rltel.system(bufer=3)
 
 

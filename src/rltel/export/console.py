@@ -11,6 +11,7 @@ from rltel.core.undisturbed import undisturbed
 from rltel.export.commit import Commit
 from rltel.export.commit_table import print_table
 from rltel.export.points import Point
+from rltel.export.tracking.expert_loads import without_experts
 from rltel.names.catalogue import Catalogue, catalogue
 
 _SHOWN_WITHOUT_HEADLINES = 6
@@ -50,7 +51,7 @@ class ConsoleSink:
     def write(self, commit: Commit, points: Sequence[Point]) -> None:
         """Remember the commit, and print if it is time."""
         self._pending = commit
-        self._latest.update(commit.values)
+        self._latest.update(without_experts(commit.values))
         if self._now() - self._printed_ns >= self._interval_ns:
             self._print(commit)
 

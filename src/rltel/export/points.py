@@ -9,11 +9,13 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from rltel.export.commit import Commit
+from rltel.export.moe_series import series_of_loads
 from rltel.export.totals import Known, Total, Totals
 from rltel.names.otel import Name
 from rltel.record.buckets import at_most
 from rltel.record.kinds import COUNTER, Kind, State
 from rltel.reduce.snapshot import Metric
+from rltel.rl.moe.loads import EXPERT_LOADS
 
 __all__ = ["SECONDS_BOUNDS", "VALUE_BOUNDS", "HistogramValue", "Point", "PointKind", "Totals", "points_of"]
 
@@ -73,6 +75,8 @@ def points_of(commit: Commit, totals: Totals) -> list[Point]:
     incarnation = str(commit.identity.incarnation)
     late = _Late()
     for key, metric in commit.snapshot.items():
+        if metric.state.kind is EXPERT_LOADS:
+            continue  # many series each: below
         known = totals.known(key, metric)
         if known.name.overflow:
             late.take(known, metric.state)
@@ -83,6 +87,10 @@ def points_of(commit: Commit, totals: Totals) -> list[Point]:
         if known.nonfinite is not None:
             points.extend(_nonfinite(known.nonfinite, known, late))
     points.extend(late.points(totals, incarnation))
+    points.extend(
+        Point(name.name, name.unit, "gauge", name.attributes, value, name.about, tracker)
+        for name, value, tracker in series_of_loads(commit.snapshot, totals.namer)
+    )
     return points
 
 

@@ -58,7 +58,7 @@ class Totals:
     """Cumulative sums by key, and for each overflow series."""
 
     def __init__(self, namer: Namer) -> None:
-        self._namer = namer
+        self.namer = namer
         self._known: dict[str, Known] = {}
         self._shared: dict[tuple[str, bool], Total] = {}
         self.axes: dict[str, Mapping[str, str]] = {}
@@ -89,10 +89,10 @@ class Totals:
 
     def _find_out(self, key: str, metric: Metric, total: Total) -> Known:
         kind = metric.state.kind
-        name = self._namer.name(
+        name = self.namer.name(
             key, metric.tracker, counter=kind is COUNTER, phase=kind.phase, series=_label_sets(kind)
         )
-        nonfinite = self._namer.nonfinite(key) if Moment.NAN in kind.keeps else None
+        nonfinite = self.namer.nonfinite(key) if Moment.NAN in kind.keeps else None
         overflows = any(each is not None and each.overflow for each in (name, name.also, nonfinite))
         return Known(name, kind, metric.tracker, total, nonfinite, not (overflows or _is_converted(kind, name)), {}, {})
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rltel.core.config import TelemetryConfig
 from rltel.core.identity import Identity
-from rltel.core.redact import HIDDEN, redact
+from rltel.core.redact import HIDDEN, redact, secrets_in
 from rltel.version import VERSION
 
 _UNFIT_ID = re.compile(r"[^A-Za-z0-9._+=-]+")
@@ -69,8 +69,10 @@ def config_of(labels: Labels, extra: Mapping[str, Any]) -> dict[str, Any]:
 
 def _secrets(settings: TelemetryConfig, environ: Mapping[str, str]) -> tuple[str, ...]:
     given = [settings.wandb.api_key, settings.swanlab.api_key, settings.prometheus.password]
-    found = [*given, *settings.otlp.headers.values(), *map(environ.get, _KEYS)]
-    return tuple(secret for secret in found if secret and len(secret) >= _SHORTEST_SECRET)
+    configs = [settings.run.config, settings.wandb.config, settings.swanlab.config]
+    found = [*given, *settings.otlp.headers.values(), *map(environ.get, _KEYS), *secrets_in(configs)]
+    known = {secret for secret in found if secret and len(secret) >= _SHORTEST_SECRET}
+    return tuple(sorted(known, key=len, reverse=True))  # one may be a part of another
 
 
 def fit_id(text: str) -> str:
@@ -87,7 +89,7 @@ def _plain(value: Any, hidden: tuple[str, ...]) -> Any:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)  # not every service takes them in a config
-    return _hide(str(value), hidden)
+    return _hide(redact(str(value)), hidden)  # what had to be put into words first may hold one
 
 
 def _hide(text: str, hidden: tuple[str, ...]) -> str:
