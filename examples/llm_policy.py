@@ -85,6 +85,11 @@ def correctness(prompt: list[int], answer: list[int]) -> float:
     return sum(given == wanted for given, wanted in zip(answer, right, strict=True)) / len(right)
 
 
+def text_of(tokens: list[int]) -> str:
+    """Tokens as people write them."""
+    return "".join({PLUS: "+", EQUALS: "="}.get(token, str(token)) for token in tokens)
+
+
 def padded(spoken: list[Spoken], advantage: Tensor) -> Batch:
     """Rollouts of different lengths as one batch."""
     width = max(len(each.tokens) for each in spoken)
@@ -110,6 +115,7 @@ class Losses(NamedTuple):
     """Per token, shape ``(rollouts, tokens)``; only those that were chosen mean something."""
 
     surrogate: Tensor
+    log_probs: Tensor
     ratio: Tensor
     entropy: Tensor
 
@@ -124,4 +130,4 @@ def losses(policy: Policy, batch: Batch) -> Losses:
     advantage = batch.advantage.unsqueeze(1)
     surrogate = -torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
     entropy = -(log_probs.exp() * log_probs).sum(-1)
-    return Losses(surrogate, ratio, entropy)
+    return Losses(surrogate, new, ratio, entropy)

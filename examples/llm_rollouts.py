@@ -22,11 +22,24 @@ from typing import Any
 
 import numpy as np
 import torch
-from llm_policy import MOST_TERMS, Batch, Policy, Weights, group_advantages, losses, padded
+from llm_policy import (
+    ANSWER_TOKENS,
+    MOST_TERMS,
+    Batch,
+    Losses,
+    Policy,
+    Weights,
+    group_advantages,
+    losses,
+    padded,
+    text_of,
+)
+from llm_report import report
 from llm_worker import Harvest, Order, worker_main
 from torch import Tensor
 
 import rltel
+from rltel.rl import groups, sessions, staleness, train_infer
 from rltel.traces.merge import merge
 
 GROUPS, GROUP_SIZE = 8, 8
@@ -67,6 +80,8 @@ class Trainer:
         self.prompts = np.random.default_rng(seed)
         self.version = 0
         self.ordered = 0
+        self.samples: list[dict[str, Any]] = []
+        """Some of the last rollouts, to look at."""
 
     def run(self, iterations: int) -> None:
         """All iterations; the orders that are still open at the end are taken, too, so that nothing is lost."""
@@ -76,7 +91,7 @@ class Trainer:
             with self.clock.iteration(step=step):
                 harvest = self.sample()
                 reward = self.reward(harvest)
-                self.train(harvest, reward)
+                self.train(step, harvest, reward)
                 self.sync()
             with rltel.slice("log"):
                 self.log(step, harvest, reward)
@@ -97,15 +112,20 @@ class Trainer:
         """What the answers are worth: a part that is right is worth something, the whole twice as much."""
         with self.clock.phase("reward"):
             correct = torch.tensor([rollout.spoken.correct for rollout in harvest.rollouts])
-            return (correct + (correct == 1.0)) / 2.0
+            reward = (correct + (correct == 1.0)) / 2.0
+        lengths = [len(rollout.spoken.tokens) for rollout in harvest.rollouts]
+        groups.record(reward, group_size=GROUP_SIZE, correct=correct == 1.0, k=(1, 2, 4, 8), lengths=lengths)
+        return reward
 
-    def train(self, harvest: Harvest, reward: Tensor) -> None:
+    def train(self, step: int, harvest: Harvest, reward: Tensor) -> None:
         """One update. An arrow comes in from every rollout that it consumes."""
-        arrows = [rollout.flow for rollout in harvest.rollouts]
-        with self.clock.phase("train", flow=arrows, **{"rl.policy.version": self.version}):
+        tickets = [rollout.ticket for rollout in harvest.rollouts]
+        consumed = sessions.consume(tickets, policy_version=self.version, step=step)
+        with self.clock.phase("train", flow=consumed.flows, **{"rl.policy.version": self.version}):
             with self.clock.phase("advantages"):
                 batch = padded([each.spoken for each in harvest.rollouts], group_advantages(reward, GROUP_SIZE))
                 tokens = int(batch.chosen.sum())
+            self.record_staleness(harvest, batch)
             self.optimizer.zero_grad()
             for micro in zip(*(part.chunk(MICRO_BATCHES) for part in batch), strict=True):
                 self.accumulate(Batch(*micro), tokens)
@@ -122,6 +142,20 @@ class Trainer:
             loss = ((per_token.surrogate - ENTROPY * per_token.entropy) * mask).sum() / tokens
         with self.clock.phase("backward"):
             loss.backward()  # type: ignore[no-untyped-call]  # torch's stub
+        self.record_tokens(per_token, batch, mask)
+
+    def record_staleness(self, harvest: Harvest, batch: Batch) -> None:
+        """How old the tokens of this update are: once an update, whatever its micro-batches."""
+        chosen = batch.chosen[:, 1:]  # a token is predicted one place before its own
+        versions = torch.where(chosen, harvest.policy_version, -1)
+        with rltel.scope("ppo_actor"), rltel.scope("update"):
+            staleness.record(versions, chosen, self.version)
+
+    def record_tokens(self, per_token: Losses, batch: Batch, mask: Tensor) -> None:
+        """What the policy says now of the tokens that were chosen, against what it said when it chose them."""
+        groups.record_entropy(per_token.entropy.detach(), mask)
+        with rltel.scope("ppo_actor"):
+            train_infer.record(per_token.log_probs.detach(), batch.log_probs[:, 1:], mask)
         with rltel.scope("policy"):
             rltel.denominator(n_chosen_tokens=mask)
             rltel.stat(
@@ -150,6 +184,11 @@ class Trainer:
 
     def log(self, step: int, harvest: Harvest, reward: Tensor) -> None:
         """One step of the run's record: everything recorded since the last, here and in the worker."""
+        spoken = [text_of(each.spoken.tokens) for each in harvest.rollouts]
+        prompts, answers = zip(*((text[:-ANSWER_TOKENS], text[-ANSWER_TOKENS:]) for text in spoken), strict=True)
+        self.samples = groups.sample_completions(
+            prompts, answers, reward.tolist(), best=1, worst=1, random=2, step=step
+        )
         rltel.scalar({"reward": float(reward.mean())})
         rltel.distribution(seq_len=[len(each.spoken.tokens) for each in harvest.rollouts])
         rltel.gauge({"policy/version": self.version, "policy/staleness": self.version - 1 - harvest.policy_version})
@@ -174,16 +213,17 @@ def running_worker(config: dict[str, Any], seed: int) -> Iterator[Connection]:
             process.kill()
 
 
-def train(seed: int, iterations: int, log_root: str) -> Path:
-    """One run from start to end; returns its directory."""
+def train(seed: int, iterations: int, log_root: str) -> tuple[Path, list[dict[str, Any]]]:
+    """One run from start to end; returns its directory, and samples of the last rollouts."""
     torch.set_num_threads(1)
     config = telemetry_config(log_root)
     running = rltel.init(config)
     assert running.run_dir is not None  # tracing is on
     with running_worker(config, seed) as link:
-        Trainer(seed, link).run(iterations)
+        trainer = Trainer(seed, link)
+        trainer.run(iterations)
     rltel.shutdown()
-    return running.run_dir
+    return running.run_dir, trainer.samples
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -195,11 +235,10 @@ def main(argv: list[str] | None = None) -> int:
     given = parser.parse_args(argv)
     if given.iterations < 1 or given.seed < 0:
         parser.error("the seed can't be negative, and there must be an iteration")
-    run_dir = train(given.seed, given.iterations, given.log_root)
-    rewards = [line.values["reward"] for line in rltel.read_jsonl(run_dir) if "reward" in line.values]
-    print(f"mean reward    {np.mean(rewards[:5]):.3f} at first, {np.mean(rewards[-5:]):.3f} at last")
-    print(f"run directory  {run_dir}")
-    print(f"timeline       {merge(run_dir, run_dir / 'timeline.pftrace').path}  (open it at https://ui.perfetto.dev)")
+    run_dir, samples = train(given.seed, given.iterations, given.log_root)
+    report(run_dir, samples)
+    print(f"run directory   {run_dir}")
+    print(f"timeline        {merge(run_dir, run_dir / 'timeline.pftrace').path}  (open it at https://ui.perfetto.dev)")
     return 0
 
 

@@ -20,6 +20,7 @@ from llm_policy import ANSWER_TOKENS, DIGITS, Spoken, Weights, calculator, corre
 from torch import Tensor
 
 import rltel
+from rltel.rl import sessions
 
 
 class Order(NamedTuple):
@@ -36,10 +37,10 @@ class Order(NamedTuple):
 
 
 class Rollout(NamedTuple):
-    """One finished rollout, and the arrow to the update that will consume it."""
+    """One finished rollout, and what stands for it where the update consumes it."""
 
     spoken: Spoken
-    flow: int
+    ticket: sessions.Ticket
 
 
 class Harvest(NamedTuple):
@@ -51,10 +52,8 @@ class Harvest(NamedTuple):
     payload: dict[str, Any]
 
 
-class Session:
+class Dialogue:
     """One rollout: the prompt is read, the calculator is called, the policy answers, and the answer is judged."""
-
-    timings = rltel.get("rollout")
 
     def __init__(self, client: InferenceClient, prompt: list[int], noise: np.random.Generator) -> None:
         self.client = client
@@ -67,12 +66,12 @@ class Session:
     async def run(self) -> Spoken:
         """From the prompt to the reward."""
         await self.read("prefill", self.prompt)
-        with self.timings.record_timing("tool_call"):
+        with sessions.phase("tool_call"):
             result = calculator(self.prompt)
         answer = [self.say(await self.read("prefill", result))]
         while len(answer) < ANSWER_TOKENS:
             answer.append(self.say(await self.read("decode", answer[-1:])))
-        with self.timings.record_timing("reward"):
+        with sessions.phase("reward"):
             correct = correctness(self.prompt, answer)
         unsaid = len(self.tokens)
         return Spoken(
@@ -83,7 +82,7 @@ class Session:
         """Log-probabilities of what may be said after these tokens."""
         if how == "prefill":
             self.tokens += tokens
-        with self.timings.record_timing(how):
+        with sessions.phase(how):
             log_probs, self.state = await self.client.complete(tokens, self.state)
         return log_probs
 
@@ -115,17 +114,15 @@ class Worker:
 
     async def rollout(self, order: Order, index: int, prompt: list[int]) -> Rollout:
         """One of them; its noise is its own, whoever else runs."""
-        flow = rltel.new_flow()
         noise = np.random.default_rng([self.seed, order.number, index])
-        with rltel.rollout(
-            order.policy_version, flow=flow, order=order.number, group=index // order.group_size
-        ) as span:
-            spoken = await Session(self.client, prompt, noise).run()
-            span.set(correct=spoken.correct, tokens=len(spoken.tokens))
+        with sessions.submit(order.policy_version, order=order.number, group=index // order.group_size) as session:
+            spoken = await Dialogue(self.client, prompt, noise).run()
+            session.set(correct=spoken.correct)
+            session.add(tokens=len(spoken.tokens))
         numbers = rltel.get("rollout")
         numbers.scalar(correct=spoken.correct)
         numbers.distribution(tokens=[len(spoken.tokens)])
-        return Rollout(spoken, flow)
+        return Rollout(spoken, session.ticket())
 
 
 def worker_main(config: dict[str, Any], seed: int, link: Connection) -> None:

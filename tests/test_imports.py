@@ -13,12 +13,12 @@ import rltel
 from export.making import environment
 
 SOURCE = Path(rltel.__file__).parent
-ROOMS = ["core", "names", "record", "reduce", "rl", "export", "runs", "traces", "analysis", "telemetry", "process"]
-ROOMS += ["integrations", "cli", "faces"]
+ROOMS = ["core", "names", "record", "reduce", "rl", "export", "runs", "traces", "analysis", "dashboards"]
+ROOMS += ["telemetry", "process", "integrations", "cli", "faces"]
 """From the ground up, as in the design. What lies beside the rooms is below."""
 GROUND = {"rltel.version"}
 """Imports nothing, and may be imported by all."""
-FACES = {"rltel", "rltel.stats_tracker", "rltel.stats_logger"}
+FACES = {"rltel", "rltel.__main__", "rltel.stats_tracker", "rltel.stats_logger"}
 HEAVY = ["torch", "grpc", "tensorboard", "wandb", "perfetto", "requests", "swanlab", "trackio", "yaml", "omegaconf"]
 
 

@@ -388,9 +388,9 @@ __all__ = [
     "TelemetryConfig", "TensorBoardConfig", "TerminalConfig", "TraceConfig", "TraceError", "TrackioConfig",
     "WandbConfig", "__version__", "absorb", "add_reader", "attached", "begin_slice", "carry", "collector", "commit",
     "count", "counter", "denominator", "derive", "device_slice", "disable_scope", "distribution", "elapsed",
-    "eval_scope", "export_all", "export_payload", "flush", "gauge", "get", "init", "inject", "instant", "learner", "log",
-    "log_file", "log_image", "log_table", "log_text", "log_video", "merge_payloads", "name_stream", "new_flow",
+    "eval_scope", "export_all", "export_payload", "flush", "gauge", "get", "init", "inject", "instant", "learner",
+    "log", "log_file", "log_image", "log_table", "log_text", "log_video", "merge_payloads", "name_stream", "new_flow",
     "phase_clock", "place_slice", "read_jsonl", "record_timing", "rollout", "scalar", "scope", "scope_func_wrapper",
-    "shutdown", "slice", "stat", "stat_compact", "stat_scope", "step", "summary", "sync_clocks", "system",
-    "timed", "weighted_mean",
+    "shutdown", "slice", "stat", "stat_compact", "stat_scope", "step", "summary", "sync_clocks", "system", "timed",
+    "weighted_mean",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TextIO, runtime_checkable
 
@@ -40,6 +40,9 @@ from rltel.reduce.ranks import tell
 from rltel.reduce.snapshot import Snapshot
 from rltel.reduce.stats import snapshot_of
 from rltel.reduce.trackers import Trackers
+from rltel.rl.sessions.file import SessionFile
+from rltel.rl.sessions.log import SessionLog
+from rltel.rl.sessions.registry import process_sessions
 from rltel.runs.run_record import RunRecord
 
 _log = logging.getLogger("rltel")
@@ -123,6 +126,8 @@ class Telemetry:
         timeline = self._open_timeline(run_dir)
         for worker in timeline.workers:
             undo.callback(worker.close, 0.0)
+        # Sessions first: one that ends with the process is drawn.
+        drained = [each for each in (self._open_sessions(run_dir), timeline.drain) if each is not None]
         surroundings = SinkSurroundings(
             self.config,
             self.identity,
@@ -144,8 +149,8 @@ class Telemetry:
             sinks.local,
             sinks.remote,
             self._namer,
-            drain=timeline.drain.drain if timeline.drain else _nothing,
-            finish=timeline.drain.close if timeline.drain else None,
+            drain=_one_after_the_other([each.drain for each in drained]),
+            finish=_one_after_the_other([each.close for each in drained]),
             others=[*timeline.workers, *sinks.others, *([self._jsonl_worker] if self._jsonl_worker else [])],
             flush_interval_s=self.config.trace.flush_interval_s,
             log_interval=self.config.run.log_interval,
@@ -202,6 +207,15 @@ class Telemetry:
         for destination in self._destinations:
             if destination.ledger is not None:
                 destination.ledger.close()
+
+    def _open_sessions(self, run_dir: Path) -> SessionLog | None:
+        """The process's sessions are written by the process's own telemetry."""
+        if self._recorder is not timeline:
+            return None
+        account = self._destination("sessions")
+        log = SessionLog(process_sessions, SessionFile(run_dir / "sessions", self.identity, account), account)
+        self._close_last.callback(log.close)
+        return log
 
     def _open_timeline(self, run_dir: Path) -> OpenTimeline:
         surroundings = Surroundings(
@@ -392,7 +406,18 @@ def _placed(path: str, run_dir: Path) -> Path:
 
 
 def _nothing() -> None:
-    """Nothing to drain."""
+    """Nothing to close."""
+
+
+def _one_after_the_other(calls: Sequence[Callable[[], None]]) -> Callable[[], None]:
+    """One call that makes all of these, whatever one of them raises."""
+
+    def call_all() -> None:
+        with contextlib.ExitStack() as stack:
+            for call in reversed(calls):
+                stack.callback(call)
+
+    return call_all
 
 
 def check_steps(**steps: int | None) -> None:

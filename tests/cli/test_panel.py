@@ -1,5 +1,6 @@
 """``rltel panel``, on a recorded run."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,14 @@ def test_a_folder_without_a_run(tmp_path: Path) -> None:
     ran = runner.invoke(app, ["panel", str(tmp_path)])
     assert ran.exit_code == 1
     assert "expected a run directory" in ran.stderr
+    ran = runner.invoke(app, ["panel", str(tmp_path / "nosuch")])
+    assert (ran.exit_code, "nosuch: expected a run directory, found none" in ran.stderr) == (1, True)
+
+
+def test_the_title_is_the_run_s_own_and_the_width_as_asked(run_dir: Path) -> None:
+    config = {"written_by": "rltel 0.1.0", "telemetry": {"run": {"algo": "sac", "task": "hop"}}}
+    (run_dir / "run_config.json").write_text(json.dumps(config))
+    ran = runner.invoke(app, ["panel", str(run_dir), "--columns", "130"])
+    assert "rltel | sac | hop" in ran.stdout
+    assert max(map(len, ran.stdout.splitlines())) == 130
+    assert ran.stdout.endswith("\n")

@@ -4,14 +4,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rltel.core.redact import HIDDEN, redact, redact_url
+from rltel.core.redact import HIDDEN, redact, redact_url, secrets_in
 
 SECRET = "sk-SECRET-4711"
 SECRET_NAMES = [
     "api_key", "apikey", "API_KEY", "apiKey", "x-api-key", "wandb_api_key", "access_key", "private_key",
     "token", "hf_token", "auth_token", "access_token", "tokens", "secret", "client_secret", "password", "db_password",
     "passwd", "passphrase", "credential", "credentials", "Authorization", "auth", "proxy_auth", "cookie", "headers",
-    "http_headers",
+    "http_headers", "ssh_key", "encryption_key", "wandb_key", "bearer", "jwt", "GITHUB_PAT", "db_pwd", "pwd", "oauth",
+    "auths", "slack_webhook_url",
 ]  # fmt: skip
 HARMLESS = {
     "author": "ada",
@@ -24,6 +25,10 @@ HARMLESS = {
     "header_size": 5,
     "keys": ["a"],
     "sort_key": "time",
+    "prompt_key": "question",
+    "PWD": "/workspace/training",
+    "pattern": "*.pt",
+    "path": "data",
     "lr": 1e-4,
     "seed": 42,
     "project": "walk",
@@ -145,3 +150,50 @@ def test_no_secret_survives_however_deep_it_is(outside, inside, name):
 def test_redacting_twice_changes_nothing_more(value):
     once = redact(value)
     assert redact(once) == once
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"curl -H 'Authorization: Bearer {SECRET}' host",
+        f"Authorization: Basic {SECRET}",
+        f"401 for Bearer {SECRET}",
+        f"Server=db;Password={SECRET};Timeout=5",
+        f'{{"api_key": "{SECRET}"}}',
+        f"{{'password': '{SECRET}'}}",
+        f"train.py --api-key {SECRET} --lr 0.1",
+        f"train.py --wandb.api_key={SECRET}",
+        f"db_password: {SECRET}",
+        "hf_abcdefghijklmnopqrstuvwxyz",
+        "the key sk-proj-abcdefghijklmnopqrstuv was refused",
+        "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+        "https://hooks.slack.com/services/T000/B000/abcdefgh",
+    ],
+)
+def test_a_secret_in_the_middle_of_a_text_is_hidden(text):
+    shown = redact({"notes": text})["notes"]
+    assert HIDDEN in shown
+    assert not any(part in shown for part in (SECRET, "abcdefgh", "B000"))
+    assert redact(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "train.py --max-tokens 4096 --tokenizer gpt2 --tokenizer=gpt2",
+        "max_tokens=4096, pad_token_id: 0",
+        "expected a number, got secret",
+        "the password was refused",
+        "auth://host/x",
+        "Bearer",
+        "sk-learn",
+        "a: b, c=d",
+    ],
+)
+def test_a_text_without_a_secret_is_kept(text):
+    assert redact({"notes": text}) == {"notes": text}
+
+
+def test_the_secrets_of_a_config_are_named_so_that_they_are_found_elsewhere():
+    config = {"api_key": SECRET, "list": [{"token": "t-4711-t"}], "password": "short", "max_tokens": "100000", "x": "y"}
+    assert sorted(secrets_in(config)) == [SECRET, "t-4711-t"]

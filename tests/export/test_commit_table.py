@@ -17,6 +17,10 @@ def drawn(values: dict[str, float], width: int) -> list[str]:
     return [_ANSI.sub("", line) for line in stream.getvalue().splitlines()]
 
 
+def test_a_hostile_key_is_drawn_in_one_line_without_control_codes() -> None:
+    assert rows_of({"\x1b[2Jred\nkey": 1.0}, 1) == [[("?[2Jred?key", "1.0000e+00")]]
+
+
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 8, 9, 10, 13])
 def test_the_pairs_stand_where_areal_puts_them(count: int) -> None:
     values = {f"k{number}": number / 3 for number in range(count)}

@@ -38,6 +38,11 @@ class TestIntervals:
             console.write(commit({"x": 1.0}, step=step), after_s=1.0)
         assert [line.split(" | ")[0] for line in console.lines] == ["step 10", "step 20", "step 30"]
 
+    def test_a_hostile_key_or_axis_neither_reaches_the_terminal_nor_begins_a_line(self) -> None:
+        console = Console()
+        console.write(commit({"\x1b[2Jred\nstep 9": 1.0, "a\rb": 2.0}, axis="\x1b]0;title\x07"), after_s=10)
+        assert console.lines == ["?]0;title? step 1 | ?[2Jred?step 9 1 | a?b 2"]
+
     def test_the_last_commit_is_printed_at_the_end(self) -> None:
         console = Console()
         console.write(commit({"x": 1.0}, step=3))

@@ -95,7 +95,9 @@ def test_a_fork_in_the_middle_of_commits_and_exports(tmp_path: Path, protocol: s
             )
             for axis in ("train", "busy", "stolen")
         }
-    assert len(children) == forks
+    # A child that is forked in the middle of a gRPC call which does not end soon says that it cannot use gRPC.
+    refused = ended.err.count("forked during a gRPC call") if protocol == "grpc" else 0
+    assert len(children) <= forks <= len(children) + refused
     (busy,) = ended.said("busy")
     assert sent == {"train": list(range(STEPS)), "busy": list(range(busy)), "stolen": []}
 

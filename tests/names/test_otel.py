@@ -101,6 +101,15 @@ class TestDistinct:
             'key "a_b/c" has the same Prometheus name as "a/b_c" (rl_stats_a_b_c); it carries rl.key'
         ]
 
+    def test_a_warning_about_a_hostile_key_is_one_line_without_control_codes(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        namer = Namer(max_series=2)
+        for key in ("a/b", "a//b\x1b[2J\n", "a_b", "a\n_b"):
+            namer.name(key)
+        assert caplog.records
+        assert all(record.message.isprintable() for record in caplog.records)
+
     def test_no_live_series_is_renamed_by_a_later_key(self) -> None:
         namer = Namer()
         before = namer.name("a/b_c")

@@ -29,7 +29,8 @@ def find_tmux() -> Path | None:
 
 def need_tmux() -> Path:
     """`find_tmux`, required."""
-    return requirements.require("tmux", find_tmux(), "run tests/tools/setup_tools.sh, or install the Debian package tmux")
+    hint = "run tests/tools/setup_tools.sh, or install the Debian package tmux"
+    return requirements.require("tmux", find_tmux(), hint)
 
 
 @dataclass

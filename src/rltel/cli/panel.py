@@ -6,14 +6,15 @@ from pathlib import Path
 import typer
 
 from rltel.core.errors import RltelError
+from rltel.runs.run_config import recorded_settings
 
 
 def panel_command(
     run: Path = typer.Argument(..., help="The run directory.", metavar="RUN"),
     svg: Path | None = typer.Option(None, "--svg", help="Draw it as an SVG here instead of as text.", metavar="FILE"),
     columns: int | None = typer.Option(None, "--columns", min=20, help="Its width. Default: the terminal's; SVG: 140."),
-    algo: str | None = typer.Option(None, "--algo", help="For the title."),
-    task: str | None = typer.Option(None, "--task", help="For the title."),
+    algo: str | None = typer.Option(None, "--algo", help="For the title. Default: the run's own."),
+    task: str | None = typer.Option(None, "--task", help="For the title. Default: the run's own."),
     facts: str = typer.Option("{}", "--facts", help="What rltel.system would be told, as JSON.", metavar="JSON"),
 ) -> None:
     """Show what stood on the terminal panel at the end of a recorded run."""
@@ -22,11 +23,15 @@ def panel_command(
     from rltel.export.panel import picture
     from rltel.export.panel.system import SystemFacts
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=columns)
     told = SystemFacts()
     try:
+        if not run.is_dir():
+            raise RltelError(f"{run}: expected a run directory, found none")
         told.tell(**json.loads(facts))
         width = columns or (picture.COLUMNS if svg else console.width)
+        about = recorded_settings(run)[0].get("run", {})
+        algo, task = algo or about.get("algo"), task or about.get("task")
         lines = picture.last_screen(run, width, algo=algo, task=task, facts=told())
     except (RltelError, OSError, ValueError, TypeError) as error:
         typer.echo(f"rltel panel: {error}", err=True)
@@ -35,4 +40,4 @@ def panel_command(
         svg.write_text(picture.svg(lines, "rltel"), encoding="utf-8")
         return
     for line in lines:
-        console.print(line, no_wrap=True, crop=False)
+        console.print(line, no_wrap=True, crop=False, overflow="ignore")

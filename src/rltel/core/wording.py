@@ -1,4 +1,4 @@
-"""Whether a value fits a field of the config, and how an error says so: what was given, what is needed."""
+"""Words for people: whether a value fits a field of the config, how an error says so, and text for a terminal."""
 
 import json
 import math
@@ -43,6 +43,11 @@ def shown(value: Any, name: str) -> str:
     except TypeError:
         text = repr(redact(value, name))
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+
+
+def printable(text: str) -> str:
+    """Somebody's text in one line of a terminal: control characters would move the cursor."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
 
 
 def alternatives(kind: Any) -> tuple[Any, ...]:

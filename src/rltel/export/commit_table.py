@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 from typing import TextIO
 
+from rltel.core.wording import printable
+
 _COLUMNS = 4
 _BORDERS = 6  # what rich puts around a key and its value
 
 
 def rows_of(values: Mapping[str, float], columns: int) -> list[list[tuple[str, str]]]:
     """Pairs of key and text, row by row. The keys' order goes down the columns, so that what belongs together stays."""
-    items = [(key, f"{value:.4e}") for key, value in values.items()]
+    items = [(printable(key), f"{value:.4e}") for key, value in values.items()]
     height = -(-len(items) // columns)
     return [items[row::height] for row in range(height)]
 

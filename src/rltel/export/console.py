@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
 from rltel.core.undisturbed import undisturbed
+from rltel.core.wording import printable
 from rltel.export.commit import Commit
 from rltel.export.commit_table import print_table
 from rltel.export.points import Point
@@ -39,8 +40,8 @@ class ConsoleSink:
         if self._draws():
             with undisturbed():
                 import rich.table  # noqa: F401  # it draws from `random`, so not later on the pipeline's thread
-        self._latest: dict[str, float] = {}
-        self._pending: Commit | None = None
+        self._latest: dict[str, dict[str, float]] = {}  # of each axis
+        self._pending: dict[str, Commit] = {}
         self._printed_ns = now()
         self._printed_steps: dict[str, tuple[int, int]] = {}  # of each axis: the step, and when
 
@@ -50,8 +51,8 @@ class ConsoleSink:
 
     def write(self, commit: Commit, points: Sequence[Point]) -> None:
         """Remember the commit, and print if it is time."""
-        self._pending = commit
-        self._latest.update(without_experts(commit.values))
+        self._pending[commit.axis] = commit
+        self._latest.setdefault(commit.axis, {}).update(without_experts(commit.values))
         if self._now() - self._printed_ns >= self._interval_ns:
             self._print(commit)
 
@@ -59,26 +60,28 @@ class ConsoleSink:
         """Lines wait for their interval."""
 
     def close(self) -> None:
-        """The last commit, if it was not printed."""
-        if self._pending is not None:
-            self._print(self._pending)
+        """The last commit of each axis, if it was not printed."""
+        for commit in list(self._pending.values()):
+            self._print(commit)
 
     def _print(self, commit: Commit) -> None:
-        now = self._now()
-        parts = [f"step {commit.step}" if commit.axis == "train" else f"{commit.axis} step {commit.step}"]
+        now, latest = self._now(), self._latest[commit.axis]
+        axis = "" if commit.axis == "train" else f"{printable(commit.axis)} "
+        parts = [f"{axis}step {commit.step}"]
         if commit.env_steps is not None:
             parts.append(f"env steps {commit.env_steps}")
         step, then = self._printed_steps.get(commit.axis, (commit.step, now))
         if commit.step > step and now > then:
             parts.append(f"{(commit.step - step) / (now - then) * 1e9:.1f} it/s")
         if self._draws():
-            print_table(self._latest, " | ".join(parts), self._stream)
+            print_table(latest, " | ".join(parts), self._stream)
         else:
-            chosen = self._latest if self._table else self._headlines(self._latest)
-            parts.extend(f"{label} {value:.4g}" for label, value in chosen.items())
+            chosen = latest if self._table else self._headlines(latest)
+            parts.extend(f"{printable(label)} {value:.4g}" for label, value in chosen.items())
             print(" | ".join(parts), file=self._stream, flush=True)
         self._printed_steps[commit.axis] = commit.step, now
-        self._printed_ns, self._pending = now, None
+        self._printed_ns = now
+        self._pending.pop(commit.axis, None)
 
     def _draws(self) -> bool:
         """Whether a table is wanted and there is a terminal to draw it on (`FORCE_COLOR` makes a file none)."""

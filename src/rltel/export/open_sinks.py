@@ -123,6 +123,9 @@ def _screens(of: SinkSurroundings) -> Iterator[Sink]:
 
 
 def _tensorboard(of: SinkSurroundings, path: str, run_dir: Path) -> Sink:
+    # What it imports on the pipeline's thread registers for the end of threads, which a short program is past by then.
+    import concurrent.futures.thread  # noqa: F401
+
     from rltel.export.tensorboard.sink import open_tensorboard  # imports tensorboard
 
     return open_tensorboard(of.config, of.identity, Path(path.replace("{run_dir}", str(run_dir))))

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 
+from rltel.core.wording import printable
 from rltel.names.schema import Removed, removed
 from rltel.reduce.snapshot import Metric, Snapshot
 
@@ -33,7 +34,7 @@ class RemovedTags:
             _log.warning(
                 "%s: %s... is not emitted any more (%s); record %s "
                 "(left out, counted in rltel_dropped_total; said once)",
-                *(key, why.prefix, why.about, why.instead),
+                *(printable(key), why.prefix, why.about, why.instead),
             )
         return Snapshot({key: metric for key, metric in snapshot.items() if key not in gone})
 

@@ -89,9 +89,7 @@ class Totals:
 
     def _find_out(self, key: str, metric: Metric, total: Total) -> Known:
         kind = metric.state.kind
-        name = self.namer.name(
-            key, metric.tracker, counter=kind is COUNTER, phase=kind.phase, series=_label_sets(kind)
-        )
+        name = self.namer.name(key, metric.tracker, counter=kind is COUNTER, phase=kind.phase, series=_label_sets(kind))
         nonfinite = self.namer.nonfinite(key) if Moment.NAN in kind.keeps else None
         overflows = any(each is not None and each.overflow for each in (name, name.also, nonfinite))
         return Known(name, kind, metric.tracker, total, nonfinite, not (overflows or _is_converted(kind, name)), {}, {})

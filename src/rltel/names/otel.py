@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from rltel.core.wording import printable
 from rltel.names.catalogue import Catalogue, Match, catalogue
 from rltel.names.phases import LOOP, PhaseLabel, part_series, phase_series
 from rltel.names.prometheus import prometheus_name
@@ -108,7 +109,10 @@ class Namer:
         if owner == key or "rl.key" in name.attributes:
             return name
         self.collisions += 1
-        _log.warning('key "%s" has the same Prometheus name as "%s" (%s); it carries rl.key', key, owner, exposed)
+        _log.warning(
+            'key "%s" has the same Prometheus name as "%s" (%s); it carries rl.key',
+            *map(printable, (key, owner, exposed)),
+        )
         return replace(name, attributes={**name.attributes, "rl.key": key})
 
     def _limited(self, key: str, name: Name, exposed: str, series: int) -> Name:
@@ -120,7 +124,7 @@ class Namer:
             _log.warning(
                 '%s has %d label sets, as many as names.max_series_per_metric allows: key "%s" and those that come '
                 'later share one series, otel_metric_overflow="true" (counted in rltel_overflowed_keys; said once)',
-                *(exposed, self._held.get(exposed, 0), key),
+                *(exposed, self._held.get(exposed, 0), printable(key)),
             )
         self.overflowed[exposed] = self.overflowed.get(exposed, 0) + 1
         return replace(name, attributes=_OVERFLOW, overflow=True)

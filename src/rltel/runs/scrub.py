@@ -1,12 +1,10 @@
 """Secrets out of what is written about a run, also where they stand in a text: command lines, messages of errors."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rltel.core.redact import HIDDEN, redact
-
-_SHORTEST = 6  # what is shorter would be found in every second word
+from rltel.core.redact import HIDDEN, is_secret_option, redact, secrets_in
 
 
 class Scrub:
@@ -18,7 +16,7 @@ class Scrub:
     """
 
     def __init__(self, sources: Iterable[Mapping[str, Any]], home: Path | None = None) -> None:
-        found = {secret for source in sources for secret in _hidden(source, redact(source))}
+        found = {secret for source in sources for secret in secrets_in(source)}
         self._secrets = sorted(found, key=len, reverse=True)  # one may be a part of another
         self._home = "" if home is None or len(home.parts) < 2 else str(home)
 
@@ -49,9 +47,9 @@ class Scrub:
         option = ""  # the argument before, if it is one whose value may follow
         for argument in arguments:
             name, equals, value = argument.partition("=")
-            if option and not argument.startswith("-") and _is_secret(option, argument):
+            if option and not argument.startswith("-") and is_secret_option(option, argument):
                 shown.append(HIDDEN)
-            elif equals and _is_secret(name, value):
+            elif equals and is_secret_option(name, value):
                 shown.append(f"{name}={HIDDEN}")
             else:
                 shown.append(self.local(argument))
@@ -65,30 +63,3 @@ def home() -> Path | None:
         return Path.home()
     except RuntimeError:
         return None
-
-
-def _is_secret(name: str, text: str) -> bool:
-    """Whether an option's value is one: the 4096 of ``--max-tokens`` is not."""
-    shown: Any = redact(float(text) if _is_number(text) else text, name)
-    return bool(shown == HIDDEN)
-
-
-def _hidden(value: Any, shown: Any) -> Iterator[str]:
-    """The texts that redaction took out."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _hidden(item, shown[key])
-    elif isinstance(value, (list, tuple)):
-        for item, item_shown in zip(value, shown, strict=True):
-            yield from _hidden(item, item_shown)
-    elif shown == HIDDEN and isinstance(value, str) and len(value) >= _SHORTEST and not _is_number(value):
-        yield value
-
-
-def _is_number(text: str) -> bool:
-    """``MAX_TOKENS=100000`` is no secret, whatever its name looks like."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from export.making import identity
 from realparts.tracking import labels
-from rltel.core.config import OtlpConfig, TelemetryConfig, WandbConfig
+from rltel.core.config import OtlpConfig, RunConfig, TelemetryConfig, WandbConfig
 from rltel.export.tracking.labels import config_of, fit_id, labels_of
 
 KEY = "k3y-" + "0" * 36
@@ -46,6 +46,12 @@ class TestConfig:
         extra = {"command": f"run --key={KEY}", KEY: 1, "a": ["from-environment"], "b": "Bearer other-secret"}
         text = json.dumps(config_of(known, extra))
         assert not [secret for secret in (KEY, "from-environment", "other-secret") if secret in text]
+
+    def test_a_secret_of_the_trainer_s_own_config_is_redacted_wherever_else_it_stands(self, tmp_path: Path) -> None:
+        own = {"api_key": KEY, "note": f"with {KEY}", "object": Path(f"/{KEY}"), "bytes": f"pw={KEY}".encode()}
+        known = labels_of(TelemetryConfig(run=RunConfig(config=own)), identity(tmp_path), {})
+        assert KEY not in json.dumps(config_of(known, {"text": f"x {KEY} y", "command": "--password hunter2"}))
+        assert "hunter2" not in json.dumps(config_of(known, {"object": Path("--password hunter2")}))
 
     def test_keys_do_not_show_in_the_labels_either(self, tmp_path: Path) -> None:
         settings = TelemetryConfig(wandb=WandbConfig(api_key=KEY))

@@ -8,7 +8,7 @@ from opentelemetry.sdk.resources import Resource
 from rltel.core.config import OtlpConfig
 from rltel.export.commit import Commit
 from rltel.export.otlp.metrics_wire import MetricsEncoder, SeriesKey, series_key
-from rltel.export.otlp.settings import OtlpSettings, otlp_settings
+from rltel.export.otlp.settings import otlp_settings
 from rltel.export.otlp.transport import GrpcTransport, HttpTransport, Transport
 from rltel.export.points import Point
 from rltel.export.sink import PartlyTakenError
@@ -109,6 +109,4 @@ def _sums(points: Sequence[Point]) -> set[SeriesKey]:
 class _GrpcMetrics(GrpcTransport):
     """The same for another method. (Answers for spans and for metrics are the same bytes.)"""
 
-    def __init__(self, settings: OtlpSettings) -> None:
-        super().__init__(settings)
-        self._export = self._channel.unary_unary(_METHOD)
+    method = _METHOD

@@ -22,11 +22,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from rltel.core.config import OtlpConfig
 from rltel.core.redact import HIDDEN
+from rltel.export.otlp.fork_gate import gate
 from rltel.export.otlp.settings import OtlpSettings, otlp_settings
 from rltel.export.quiet import HTTP_LOGGERS, quieten, quietly
 from rltel.version import VERSION
 
-_METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 _USER_AGENT = f"rltel/{VERSION}"
 _PACKED: dict[str, Callable[[bytes], bytes]] = {
     "none": lambda body: body,
@@ -159,12 +159,19 @@ class HttpTransport:
 class GrpcTransport:
     """OTLP/gRPC, bytes in and bytes out."""
 
-    def __init__(self, settings: OtlpSettings) -> None:
-        import grpc  # heavy: only where it is used
+    method = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
+    def __init__(self, settings: OtlpSettings) -> None:
         self.timeout_s = settings.timeout_s
         self._settings = settings
         self._scrub = _Scrub(settings)
+        self._channel: Any = None
+        if gate.is_usable:
+            self._open(settings)
+
+    def _open(self, settings: OtlpSettings) -> None:
+        import grpc  # heavy: only where it is used
+
         self._metadata = tuple(settings.headers.items())
         given: dict[str, Any] = {
             "options": [
@@ -179,14 +186,20 @@ class GrpcTransport:
             self._channel = grpc.secure_channel(target, grpc_credentials(settings), **given)
         else:
             self._channel = grpc.insecure_channel(target, **given)
-        self._export = self._channel.unary_unary(_METHOD)
+        self._export = self._channel.unary_unary(self.method)
 
     def send(self, body: bytes, timeout_s: float) -> Answer:
         """One try."""
         import grpc  # heavy: only where it is used
 
+        if not gate.is_usable or self._channel is None:
+            raise SendError(
+                f"{self._settings.address}: this process was forked during a gRPC call, so it cannot use gRPC; "
+                "set otlp.protocol to http/protobuf, or start it by spawn or forkserver",
+                retryable=False,
+            )
         try:
-            with quietly():
+            with gate.call(), quietly():
                 said = self._export(body, timeout=timeout_s, metadata=self._metadata)
         except grpc.RpcError as error:
             raise self._refused(error) from None
@@ -205,7 +218,9 @@ class GrpcTransport:
 
     def close(self) -> None:
         """Close the connection."""
-        self._channel.close()
+        if self._channel is not None and gate.is_usable:
+            with gate.call():
+                self._channel.close()
 
 
 def grpc_compression(settings: OtlpSettings) -> Any:

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 
+from rltel.core.wording import printable
 from rltel.export.panel.glyphs import Glyphs
 from rltel.export.panel.model import Fact, MetricRow, Model, RewardRow
 from rltel.export.panel.timing import TimeRow, Timing, column_title
-from rltel.export.panel.wording import amount, millis, number, percent, printable, signed
+from rltel.export.panel.wording import amount, millis, number, percent, signed
 
 # How soon a row goes when there is no room: the highest first.
 _ALWAYS, _TIMES, _LOSS, _TERM, _DETAIL, _TRAINING, _INGRESS, _SYSTEM, _REST, _UNKNOWN = range(10)

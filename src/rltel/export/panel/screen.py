@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from rltel.core.wording import printable
 from rltel.export.panel.blocks import BOLD, DIM, GREEN, PLAIN, Block, Row
 from rltel.export.panel.glyphs import LINES, Glyphs
 from rltel.export.panel.layout import MEDIUM, Band, arrange, fit
 from rltel.export.panel.model import Header, Model
-from rltel.export.panel.wording import age, amount, duration, printable
+from rltel.export.panel.wording import age, amount, duration
 
 SMALLEST = (24, 4)
 """Columns and rows below which nothing can be drawn."""

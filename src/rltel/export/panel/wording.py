@@ -53,11 +53,6 @@ def duration(seconds: float | None) -> str:
     return f"{days}d {hours:02}:{minutes:02}:{left:02}" if days else f"{hours}:{minutes:02}:{left:02}"
 
 
-def printable(text: str) -> str:
-    """Somebody's text in one line of a terminal: control characters would move the cursor."""
-    return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
-
-
 def age(seconds: float) -> str:
     """How long ago: ``14s``, ``3m``, ``2h``."""
     if seconds < 100:

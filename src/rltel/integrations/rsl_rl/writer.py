@@ -130,6 +130,7 @@ class RltelLogWriter:
         """A checkpoint was written: the iteration before it is committed, and tracking services get the file."""
         self._commit()
         self._show("file", f"model/{Path(model_path).name}", model_path, it)
+        self._process.summary({"last_checkpoint": str(model_path)})
 
     def save_file(self, path: str) -> None:
         """A file for the tracking services (rsl_rl's git diffs)."""

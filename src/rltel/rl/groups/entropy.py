@@ -52,7 +52,7 @@ def entropy_of(logits: Any, *, temperature: float = 1.0) -> Any:
     """
     if not temperature > 0:
         raise RecordError(f"entropy_of: temperature: expected a number above 0, got {temperature!r}")
-    given = logits if is_tensor(logits) else np.asarray(logits)
+    given: Any = logits if is_tensor(logits) else np.asarray(logits)
     if not len(given.shape) or not given.shape[-1]:
         raise RecordError(f"entropy_of: expected logits [..., vocabulary], got {summary(logits)}")
     rows = given.reshape(-1, given.shape[-1])

@@ -1,0 +1,5 @@
+"""``python -m rltel`` is the command ``rltel``."""
+
+from rltel.cli import app
+
+app()
