@@ -62,9 +62,8 @@ def main() -> int:
     rltel.init({"run": {"algo": "appo", "task": "rest", "backend": "none"}, "names": names})
     learner = rltel.learner("appo")
     for step in range(STEPS):
-        with learner.iteration(step=step):
-            with learner.phase("learning"):
-                time.sleep(0.25)
+        with learner.iteration(step=step), learner.phase("learning"):
+            time.sleep(0.25)
         rltel.gauge({**GAUGES, "Train/replay_ingress_backpressure_wait_ms": 50.0 * step})
         rltel.scalar({f"Episode/{number}": 1.0 for number in range(MOST_SERIES + 10)})
         rltel.scalar(SCALARS)

@@ -22,9 +22,13 @@ def rules_file(group: RuleGroup) -> str:
 def tests_file(group: RuleGroup, recording: RuleGroup) -> str:
     """A file for ``promtool test rules``, in a folder beside the rules."""
     files = "".join(f"  - ../{each.name}.yml\n" for each in (recording, group))
-    tests = [_test(alert, example) for alert in group.alert for example in (*alert.fires, *alert.quiet)]
+    tests = [_test(alert, example) for alert in group.alert for example in _examples(alert)]
     order = f"group_eval_order: [{_named(recording)}, {_named(group)}]\n"  # else it is by chance
     return f"{_MADE}rule_files:\n{files}{order}evaluation_interval: 1m\ntests:\n" + "\n".join(tests)
+
+
+def _examples(alert: Alert) -> tuple[Fires | Quiet, ...]:
+    return *alert.fires, *alert.quiet
 
 
 def _named(group: RuleGroup) -> str:

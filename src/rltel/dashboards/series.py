@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from rltel.core.errors import RltelError
 from rltel.names.catalogue import Entry, catalogue
@@ -73,5 +74,5 @@ def named(name: str, *by: str, key: str = "", unit: str = "") -> Series:
     return Series(prometheus_name(name, unit, "gauge"), key, by=(RUN, *by))
 
 
-def _shown(entry: Entry) -> str:
+def _shown(entry: Entry) -> Literal["gauge", "counter"]:
     return "counter" if entry.kind == "counter" else "gauge"

@@ -204,7 +204,7 @@ def test_twice_is_refused_and_leaves_the_first(tmp_path: Path, process: Process)
     assert [line.step for line in lines_of(tmp_path)] == [0]
 
 
-@pytest.mark.parametrize("wrong", [object(), None, "runner"], ids=str)
+@pytest.mark.parametrize("wrong", [pytest.param(object(), id="object"), None, "runner"], ids=str)
 def test_what_is_no_runner_is_named(wrong: Any, process: Process) -> None:
     with (
         pytest.raises(RltelError, match=f"got {type(wrong).__name__} without .alg"),
