@@ -113,7 +113,7 @@ def write(path: Path, *commits: Commit, **who: Any) -> JsonlFile:
 
 class TestRoundTrip:
     def test_knows_every_kind(self) -> None:
-        assert set(RECORD) == set(KINDS)
+        assert set(RECORD) == KINDS.keys() - {"expert_loads"}  # tests/rl/moe has that
 
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
     @given(st.lists(COMMITS, min_size=1, max_size=3))

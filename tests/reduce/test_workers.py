@@ -107,7 +107,7 @@ class TestRoundTrips:
         worker = Worker()
         record_everything(worker.trackers, values)
         snapshot = worker.trackers.export_all(reset=False).snapshot
-        assert {metric.state.kind.name for metric in snapshot.values()} == KINDS.keys()
+        assert {metric.state.kind.name for metric in snapshot.values()} == KINDS.keys() - {"expert_loads"}
         again = read_payload(trip(worker.payload()))
         assert list(again) == list(snapshot)
         for key, metric in snapshot.items():

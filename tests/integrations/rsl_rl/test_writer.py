@@ -121,7 +121,9 @@ class TestValues:
         writer.stop()
         assert math.isnan(steps_of(tmp_path)[0]["Loss/value"])
 
-    @pytest.mark.parametrize("value", [None, "high", torch.ones(2), [1.0], 1j, pytest.param(object(), id="object")], ids=str)
+    @pytest.mark.parametrize(
+        "value", [None, "high", torch.ones(2), [1.0], 1j, pytest.param(object(), id="object")], ids=str
+    )
     def test_what_is_no_number_is_counted_and_costs_nothing_else(
         self, value: Any, writer: RltelLogWriter, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
