@@ -50,6 +50,18 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
 
 
+def writable(text: str) -> str:
+    """The text, with half characters spelled out (``os.listdir`` gives such names): no destination can write them.
+
+    The same object if there are none.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="backslashreplace").decode()
+    return text
+
+
 def alternatives(kind: Any) -> tuple[Any, ...]:
     """The members of a union, without their annotations."""
     if get_origin(kind) is Annotated:

@@ -6,6 +6,7 @@ from functools import cached_property
 from operator import index
 
 from rltel.core.identity import Identity
+from rltel.core.wording import writable
 from rltel.reduce.snapshot import Snapshot
 
 
@@ -30,9 +31,9 @@ class Commit:
         for name in ("step", "env_steps", "epoch", "epoch_step"):  # trainers count in NumPy's integers, too
             given = getattr(self, name)
             object.__setattr__(self, name, None if given is None else index(given))
-        object.__setattr__(self, "axis", _writable(self.axis))
-        if _writable(everything := "".join(self.snapshot)) is not everything:
-            kept = Snapshot({_writable(key): metric for key, metric in self.snapshot.items()})
+        object.__setattr__(self, "axis", writable(self.axis))
+        if writable(everything := "".join(self.snapshot)) is not everything:
+            kept = Snapshot({writable(key): metric for key, metric in self.snapshot.items()})
             object.__setattr__(self, "snapshot", kept)
 
     @cached_property
@@ -48,12 +49,3 @@ class Commit:
     def position(self, step_axis: str) -> int:
         """Where this commit stands on the x axis: environment steps if asked for and known, else the step."""
         return self.env_steps if step_axis == "env_steps" and self.env_steps is not None else self.step
-
-
-def _writable(text: str) -> str:
-    """The text, with half characters spelled out (``os.listdir`` gives such names): no destination can write them."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode(errors="backslashreplace").decode()
-    return text

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from rltel.core.errors import RecordError, RltelError
+from rltel.core.wording import writable
 
 Kind = Literal["text", "table", "file", "video", "image"]
 Cell = str | int | float | bool | None
@@ -153,7 +154,7 @@ def _checked(key: str, columns: tuple[str, ...], rows: Iterable[Iterable[Any]]) 
     wrong = next((row for row in made if len(row) != len(columns)), None)
     if wrong is not None:
         raise RecordError(f"{key}: expected rows of {len(columns)} cells ({', '.join(columns)}), got {len(wrong)}")
-    return Table(tuple(map(_writable, columns)), made)
+    return Table(tuple(map(writable, columns)), made)
 
 
 def _cell(value: Any) -> Cell:
@@ -162,20 +163,16 @@ def _cell(value: Any) -> Cell:
     item = getattr(value, "item", None)  # NumPy's and torch's single numbers
     if callable(item) and getattr(value, "size", None) == 1:
         return _cell(item())
-    return _writable(str(value))
+    return writable(str(value))
 
 
 def _text(key: str, given: Any) -> str:
     if not isinstance(given, str):
         raise RecordError(f"{key}: expected a text (a string), got {type(given).__name__}")
-    return _writable(given)
+    return writable(given)
 
 
 def _path(key: str, given: Any) -> Path:
     if not isinstance(given, (str, os.PathLike)):
         raise RecordError(f"{key}: expected the path of a file, got {type(given).__name__}")
     return Path(os.path.abspath(given))  # noqa: PTH100  # now, as the program may change its directory; touches no disk
-
-
-def _writable(text: str) -> str:
-    return text.encode(errors="backslashreplace").decode()

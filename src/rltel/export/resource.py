@@ -7,6 +7,7 @@ from opentelemetry.sdk.resources import Resource
 
 from rltel.core.config import RunConfig
 from rltel.core.identity import Identity
+from rltel.core.wording import writable
 from rltel.export.detect import detected
 from rltel.version import VERSION
 
@@ -37,4 +38,10 @@ def resource_of(identity: Identity, run: RunConfig, environ: Mapping[str, str], 
     from_environment = {
         part.partition("=")[0].strip() for part in environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",")
     }
-    return Resource.create({name: value for name, value in attributes.items() if name not in from_environment})
+    return Resource.create(
+        {
+            name: writable(value) if isinstance(value, str) else value
+            for name, value in attributes.items()
+            if name not in from_environment
+        }
+    )

@@ -22,6 +22,9 @@ from rltel.export.prometheus.table import PrometheusSink
 from rltel.names.catalogue import Entry, catalogue
 from rltel.reduce.trackers import Trackers
 
+# Hypothesis also draws texts that stand in our own source: a key of the catalogue has its own labels.
+KEYS = st.text(min_size=1).filter(lambda key: key.strip("/") and catalogue().find(key) is None)
+
 
 class TestExposition:
     def test_reads_back_with_the_library_s_parser(self) -> None:
@@ -134,7 +137,7 @@ class TestExposition:
         assert value(text, "rl_stats_data_udcff", rl_key="data/\\udcff") == 2.0
 
     @settings(max_examples=25, deadline=None)
-    @given(st.dictionaries(st.text(min_size=1).filter(lambda key: key.strip("/")), st.floats(), max_size=8))
+    @given(st.dictionaries(KEYS, st.floats(), max_size=8))
     def test_any_keys_and_numbers_read_back(self, numbers: dict[str, float]) -> None:
         text = exposed(commit(numbers))
         gauges = [sample for sample in samples(text) if sample.labels.get("rl_stat") == "last"]

@@ -6,9 +6,11 @@ from typing import Any
 
 from rltel.core.config import TelemetryConfig
 from rltel.core.identity import Identity
+from rltel.core.wording import writable
 from rltel.export.tracking.labels import config_of, labels_of
 
 _TEXT_TAG = "config"
+_ABOUT = ("algo", "task", "backend")
 _LONGEST = 1000  # characters of one hyperparameter; the text has all of it
 
 
@@ -20,7 +22,7 @@ def notes_of(config: TelemetryConfig, identity: Identity, started_s: float) -> l
     plain = config_of(labels_of(config, identity), {})
     text = f"```json\n{json.dumps(plain, indent=2)}\n```"
     settings = flat({name: value for name, value in plain.items() if name != "rltel"})
-    settings.update({name: getattr(config.run, name) for name in ("algo", "task", "backend") if _given(config, name)})
+    settings.update({name: writable(getattr(config.run, name)) for name in _ABOUT if _given(config, name)})
     notes = [*text_pb(_TEXT_TAG, text).value]
     if settings:  # a run without any would be an empty row
         notes.extend(hparams_pb(settings, trial_id=identity.run_id, start_time_secs=started_s).value)

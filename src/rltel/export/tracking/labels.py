@@ -11,6 +11,7 @@ from typing import Any
 from rltel.core.config import TelemetryConfig
 from rltel.core.identity import Identity
 from rltel.core.redact import HIDDEN, redact, secrets_in
+from rltel.core.wording import writable
 from rltel.version import VERSION
 
 _UNFIT_ID = re.compile(r"[^A-Za-z0-9._+=-]+")
@@ -47,10 +48,10 @@ def labels_of(settings: TelemetryConfig, identity: Identity, environ: Mapping[st
         run_id=identity.run_id,
         run_dir=identity.run_dir.resolve(),
         process=identity.name,
-        name=run.name or default_name,
-        group=run.task,
-        job_type=run.algo,
-        tags=tuple(part for part in (run.algo, run.task, run.backend) if part),
+        name=writable(run.name or default_name),
+        group=_written(run.task),
+        job_type=_written(run.algo),
+        tags=tuple(writable(part) for part in (run.algo, run.task, run.backend) if part),
         config=run.config,
         step_axis=run.step_axis,
         include_host=run.include_host,
@@ -95,4 +96,8 @@ def _plain(value: Any, hidden: tuple[str, ...]) -> Any:
 def _hide(text: str, hidden: tuple[str, ...]) -> str:
     for secret in hidden:
         text = text.replace(secret, HIDDEN)
-    return text
+    return writable(text)
+
+
+def _written(text: str | None) -> str | None:
+    return None if text is None else writable(text)
