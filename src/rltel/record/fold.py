@@ -55,7 +55,9 @@ def moments_of_numbers(values: Sequence[float], scale: float = 1.0) -> Moments:
     total = sum(values)
     if math.isfinite(total):  # then every value is finite
         return Moments(total * scale, float(len(values)), min(values) * scale, max(values) * scale)
-    return moments_of_array(np.asarray(values, np.float64) * scale)
+    with np.errstate(all="ignore"):
+        scaled = np.asarray(values, np.float64) * scale
+    return moments_of_array(scaled)
 
 
 def moments_of_array(values: Array) -> Moments:
@@ -69,7 +71,9 @@ def moments_of_array(values: Array) -> Moments:
             return Moments(total, float(len(numbers)), float(min(numbers)), float(max(numbers)))
     low, high = float(values.min()), float(values.max())  # a NaN anywhere makes both NaN
     if math.isfinite(low) and math.isfinite(high):
-        return Moments(float(values.sum(dtype=np.float64)), float(values.size), low, high)
+        with np.errstate(all="ignore"):  # a sum that overflows is infinite; a trainer's `np.seterr` is not for us
+            total = float(values.sum(dtype=np.float64))
+        return Moments(total, float(values.size), low, high)
     return _with_nonfinite(values)
 
 

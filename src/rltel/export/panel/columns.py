@@ -44,6 +44,6 @@ class Columns:
     def sums(self) -> list[float]:
         """The sums of all columns: the values', then each fraction's two. NaN and infinities stay what they are."""
         rows = np.frombuffer(self._numbers).reshape(self._rows, self._width)[self._dropped :]
-        with np.errstate(invalid="ignore"):  # infinities of both signs are NaN, as they are everywhere
+        with np.errstate(over="ignore", invalid="ignore"):  # infinities of both signs are NaN, as they are everywhere
             sums: list[float] = rows.sum(axis=0).tolist()
         return sums
