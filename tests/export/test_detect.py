@@ -129,6 +129,11 @@ class TestResource:
         wanted = {"k8s.pod.name": "trainer-0", "slurm.job.id": "4711", "torchrun.run.id": "r", "rl.role": "learner"}
         assert wanted.items() <= found.items()
 
+    def test_half_characters_are_spelled_out(self) -> None:
+        """Protobuf cannot hold them: nothing at all would be sent."""
+        found = resource_of(identity(), RunConfig(name="a\ud800", algo="b\udcff"), {}).attributes
+        assert (found["service.name"], found["rl.algorithm"]) == ("a\\ud800", "b\\udcff")
+
     def test_the_environment_s_words_are_stronger(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """An operator of Kubernetes may have set them."""
         monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "k8s.pod.name=theirs")

@@ -452,3 +452,25 @@ class TestNoSynchronisation:
         with pytest.raises(RecordError, match="x: expected one number"):
             tracker.scalar(x=values)
         assert not copies.seen
+
+
+class TestTrainersErrorSettings:
+    """What a trainer makes of floating-point errors (``np.seterr``, ``-W error``) is for its own numbers."""
+
+    @pytest.mark.filterwarnings("error")
+    def test_a_sum_that_overflows_is_infinite_and_raises_nothing(self) -> None:
+        with np.errstate(all="raise"):
+            tracker = Tracker("")
+            for _ in range(100):
+                tracker.scalar(many=1e308)
+            tracker.stat(values=np.full(100, 1e308))
+            tracker.distribution(tiny=np.full(100, 5e-324))
+            found = tracker.cut()
+        assert list(found["many"].moments[:2]) == [math.inf, 100.0]
+        assert list(found["values"].moments[:2]) == [math.inf, 100.0]
+
+    @pytest.mark.filterwarnings("error")
+    def test_times_are_scaled_whatever_they_are(self) -> None:
+        with np.errstate(all="raise"):
+            made = fold.moments_of_numbers([math.inf, 5e-324, 1.0], 1e-9)
+        assert (made.positive_infinity, made.n) == (1.0, 2.0)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import typer
 
+from rltel.cli.saying import say
 from rltel.core.errors import ConfigError
 from rltel.core.redact import redact
 from rltel.core.resolve import Resolved, disabled, resolve_with_origins
@@ -32,11 +33,11 @@ def show_command(
     resolved = _resolved(file, "show")
     values, origins = _values(resolved), _origins(resolved, file)
     if as_json:
-        typer.echo(json.dumps({"disabled": disabled(), "config": values, "origins": origins}, indent=2))
+        say(json.dumps({"disabled": disabled(), "config": values, "origins": origins}, indent=2))
     else:
-        typer.echo("\n".join(_lines(values, origins)))
+        say("\n".join(_lines(values, origins)))
     for note in resolved.notes:
-        typer.echo(f"note: {note}", err=True)
+        say(f"note: {note}", err=True)
 
 
 @app.command("check")
@@ -46,9 +47,9 @@ def check_command(
     """Check a configuration, with the environment over it: all errors at once, and exit code 1 if there are any."""
     resolved = _resolved(file, "check")
     for note in resolved.notes:
-        typer.echo(f"note: {note}", err=True)
+        say(f"note: {note}", err=True)
     on = ", ".join(switched_on(resolved.config)) or "nothing"
-    typer.echo(f"{file}: right; switched on: {'nothing (' + _OFF + ')' if disabled() else on}")
+    say(f"{file}: right; switched on: {'nothing (' + _OFF + ')' if disabled() else on}")
 
 
 def switched_on(config: Any) -> list[str]:
@@ -70,9 +71,9 @@ def _resolved(file: Path | None, command: str) -> Resolved:
         return resolve_with_origins(file)
     except ConfigError as error:
         problems = str(error).split("\n")
-        typer.echo("\n".join(problems), err=True)
+        say("\n".join(problems), err=True)
         where = f" in {file}" if file else ""
-        typer.echo(f"rltel config {command}: {len(problems)} problem{'s' * (len(problems) > 1)}{where}", err=True)
+        say(f"rltel config {command}: {len(problems)} problem{'s' * (len(problems) > 1)}{where}", err=True)
         raise typer.Exit(1) from error
 
 

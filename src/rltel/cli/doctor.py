@@ -15,6 +15,7 @@ from rltel.cli.checks.launcher import check_launcher
 from rltel.cli.checks.network import check_network
 from rltel.cli.checks.packages import check_packages
 from rltel.cli.config import switched_on
+from rltel.cli.saying import say
 from rltel.core.config import TelemetryConfig
 from rltel.core.errors import ConfigError
 from rltel.core.resolve import disabled, resolve_with_origins
@@ -35,9 +36,9 @@ def doctor_command(
     findings = list(examine(file))
     is_healthy = all(finding.status != "problem" for finding in findings)
     if as_json:
-        typer.echo(json.dumps({"ok": is_healthy, "findings": [asdict(finding) for finding in findings]}, indent=2))
+        say(json.dumps({"ok": is_healthy, "findings": [asdict(finding) for finding in findings]}, indent=2))
     else:
-        typer.echo("\n".join(_lines(findings)))
+        say("\n".join(_lines(findings)))
     raise typer.Exit(0 if is_healthy else 1)
 
 

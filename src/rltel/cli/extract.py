@@ -9,6 +9,7 @@ import typer
 
 from rltel.analysis.extract import Extracted, extract
 from rltel.analysis.schema_gate import Reading
+from rltel.cli.saying import say
 from rltel.core.errors import RltelError
 
 
@@ -34,15 +35,15 @@ def extract_command(
             raise RltelError("--legacy-unversioned and --canonical-unversioned exclude each other; give one")
         found = extract(log_dir, last, reading=_reading(legacy, canonical), algo=algo)
     except (RltelError, OSError) as error:
-        typer.echo(f"rltel extract: {error}", err=True)
+        say(f"rltel extract: {error}", err=True)
         raise typer.Exit(1) from error
     for note in found.notes:
-        typer.echo(f"rltel extract: {note}", err=True)
+        say(f"rltel extract: {note}", err=True)
     if as_json:
-        typer.echo(json.dumps(_plain(found), indent=2, allow_nan=False))
+        say(json.dumps(_plain(found), indent=2, allow_nan=False))
         return
     for label, number in found.rows.items():
-        typer.echo(f"{label:40} {number:10.3f}")
+        say(f"{label:40} {number:10.3f}")
 
 
 def _reading(legacy: bool, canonical: bool) -> Reading:

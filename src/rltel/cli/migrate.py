@@ -6,6 +6,7 @@ from pathlib import Path
 import typer
 
 from rltel.analysis.migrate import Migrated, migrate
+from rltel.cli.saying import say
 from rltel.core.errors import RltelError
 
 
@@ -20,11 +21,11 @@ def migrate_command(
     try:
         made = migrate(log_dir, output, algo=algo)
     except (RltelError, OSError) as error:
-        typer.echo(f"rltel migrate: {error}", err=True)
+        say(f"rltel migrate: {error}", err=True)
         raise typer.Exit(1) from error
     for note in made.notes:
-        typer.echo(f"rltel migrate: {note}", err=True)
-    typer.echo("\n".join(_lines(made)))
+        say(f"rltel migrate: {note}", err=True)
+    say("\n".join(_lines(made)))
 
 
 def _lines(made: Migrated) -> Iterator[str]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import typer
 
+from rltel.cli.saying import say
 from rltel.core.errors import RltelError
 from rltel.runs.run_config import recorded_settings
 
@@ -34,7 +35,7 @@ def panel_command(
         algo, task = algo or about.get("algo"), task or about.get("task")
         lines = picture.last_screen(run, width, algo=algo, task=task, facts=told())
     except (RltelError, OSError, ValueError, TypeError) as error:
-        typer.echo(f"rltel panel: {error}", err=True)
+        say(f"rltel panel: {error}", err=True)
         raise typer.Exit(1) from error
     if svg is not None:
         svg.write_text(picture.svg(lines, "rltel"), encoding="utf-8")

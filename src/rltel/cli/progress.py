@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from rltel.core.wording import printable
 from rltel.traces.progress import Progress
 
 _EVERY_S = 10.0
@@ -24,7 +25,9 @@ def shown(what: str, console: Console | None = None) -> Iterator[Progress]:
     columns = TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn()
     with Bar(*columns, console=console, transient=True) as bar:
         task = bar.add_task(what, total=None)
-        yield lambda path, done, total: bar.update(task, description=f"{what} {path.name}", completed=done, total=total)
+        yield lambda path, done, total: bar.update(
+            task, description=f"{what} {printable(path.name)}", completed=done, total=total
+        )
 
 
 class _Lines:
@@ -46,4 +49,4 @@ class _Lines:
         self._path, self._said = path, now
 
     def _print(self, line: str) -> None:
-        print(line, file=self._console.file, flush=True)  # as it is: rich would wrap a long path
+        print(printable(line), file=self._console.file, flush=True)  # as it is: rich would wrap a long path

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from rltel.cli.saying import say
 from rltel.core.errors import RltelError
 from rltel.runs.replay import Progress, replay
 from rltel.runs.report import Report
@@ -46,14 +47,14 @@ def replay_command(
             with _shown() as progress:
                 report = made.run(progress)
     except (RltelError, OSError) as error:
-        typer.echo(f"rltel replay: {error}", err=True)
+        say(f"rltel replay: {error}", err=True)
         raise typer.Exit(1) from error
     if as_json:
-        typer.echo(json.dumps({**asdict(report), "sent": report.sent, "missing": report.missing}, indent=2))
+        say(json.dumps({**asdict(report), "sent": report.sent, "missing": report.missing}, indent=2))
     else:
-        typer.echo("\n".join(_lines(report, dry_run)))
+        say("\n".join(_lines(report, dry_run)))
     if report.error is not None:
-        typer.echo(f"rltel replay: {report.error}", err=True)
+        say(f"rltel replay: {report.error}", err=True)
         raise typer.Exit(1)
 
 
@@ -95,5 +96,5 @@ class _Lines:
     def __call__(self, process: str, done: int, total: int) -> None:
         now = time.monotonic()
         if process != self._process or now - self._said >= _EVERY_S:
-            typer.echo(f"  {process}: {done} of {total} sent", err=True)
+            say(f"  {process}: {done} of {total} sent", err=True)
             self._process, self._said = process, now

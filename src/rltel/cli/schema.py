@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from rltel.cli.saying import say
 from rltel.cli.schema_page import page
 from rltel.names.otel import Name, Namer
 from rltel.names.prometheus import prometheus_name
@@ -19,12 +20,12 @@ def schema_command(
 ) -> None:
     """Show the metric schema of robot RL: tags, units, reductions, names in OpenTelemetry and Prometheus."""
     if as_json and as_markdown:
-        typer.echo("rltel schema: expected --json or --markdown, got both", err=True)
+        say("rltel schema: expected --json or --markdown, got both", err=True)
         raise typer.Exit(2)
     if as_json:
-        typer.echo(json.dumps(schema_data(), indent=1))
+        say(json.dumps(schema_data(), indent=1))
     else:
-        typer.echo("\n".join(page() if as_markdown else _columns()))
+        say("\n".join(page() if as_markdown else _columns()))
 
 
 def schema_data() -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from rltel.cli.saying import say
 from rltel.core.errors import RltelError
 from rltel.runs.soak.monitor import run_soak
 from rltel.runs.soak.settings import Limits, Settings
@@ -62,12 +63,12 @@ def soak_command(
             require_manifest=require_manifest,
             limits=Limits(max_rss_growth, max_fd_growth, max_process_growth, warmup),
         )
-        typer.echo(f"rltel soak: output in {settings.console}", err=True)
+        say(f"rltel soak: output in {settings.console}", err=True)
         artifact = run_soak(settings)
     except (RltelError, OSError) as error:
-        typer.echo(f"rltel soak: {error}", err=True)
+        say(f"rltel soak: {error}", err=True)
         raise typer.Exit(2) from error
-    typer.echo("\n".join(_lines(artifact, settings)))
+    say("\n".join(_lines(artifact, settings)))
     if artifact["status"] != "passed":
         raise typer.Exit(1)
 

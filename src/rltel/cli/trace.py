@@ -11,6 +11,7 @@ from pathlib import Path
 import typer
 
 from rltel.cli.progress import shown
+from rltel.cli.saying import say
 from rltel.cli.trace_convert import convert_command
 from rltel.cli.trace_summary import summary_lines
 from rltel.core.errors import TraceError
@@ -38,7 +39,7 @@ def _told(command: str) -> Iterator[None]:
     try:
         yield
     except (TraceError, OSError) as error:
-        typer.echo(f"rltel trace {command}: {_spelled(error)}", err=True)
+        say(f"rltel trace {command}: {_spelled(error)}", err=True)
         raise typer.Exit(1) from error
 
 
@@ -50,7 +51,7 @@ def _spelled(error: Exception) -> str:
 
 def _say_left_out(paths: Sequence[Path]) -> None:
     for path in paths:
-        typer.echo(f"  left out {path}: a merged trace already")
+        say(f"  left out {path}: a merged trace already")
 
 
 @app.command("merge")
@@ -69,11 +70,11 @@ def merge_command(
         with shown("merging") as progress:
             merged = merge(source, output, progress, kineto)
         files = spell_files(len(merged.files), merged.runs)
-        typer.echo(f"{merged.path}: {merged.packets} packets of {files}; {merged.uncertainty}")
+        say(f"{merged.path}: {merged.packets} packets of {files}; {merged.uncertainty}")
         _say_left_out(merged.left_out)
         for reason, count in merged.skipped.items():
-            typer.echo(f"  skipped {count}: {reason}")
-        typer.echo(f"look at it: rltel trace open {merged.path} (it stays on your machine)")
+            say(f"  skipped {count}: {reason}")
+        say(f"look at it: rltel trace open {merged.path} (it stays on your machine)")
 
 
 @app.command("summary")
@@ -86,9 +87,9 @@ def summary_command(
         with shown("reading") as progress:
             made = summarize(source, progress)
         if as_json:
-            typer.echo(json.dumps(asdict(made), indent=2))
+            say(json.dumps(asdict(made), indent=2))
         else:
-            typer.echo("\n".join(summary_lines(made)))
+            say("\n".join(summary_lines(made)))
 
 
 @app.command("validate")
@@ -98,9 +99,9 @@ def validate_command(source: Path = _SOURCE) -> None:
         with shown("checking") as progress:
             findings = validate(source, progress)
         for finding in findings:
-            typer.echo(str(finding))
+            say(str(finding))
         problems = sum(finding.kind == "problem" for finding in findings)
-        typer.echo(f"{source}: {problems or 'no'} {'problem' if problems == 1 else 'problems'}")
+        say(f"{source}: {problems or 'no'} {'problem' if problems == 1 else 'problems'}")
         if problems:
             raise typer.Exit(1)
 
@@ -116,12 +117,12 @@ def open_command(
             output = Path(folder) / "merged.pftrace"
             with shown("merging") as progress:
                 merged = merge(source, output, progress)
-            typer.echo(f"{spell_files(len(merged.files), merged.runs)}; {merged.uncertainty}")
+            say(f"{spell_files(len(merged.files), merged.runs)}; {merged.uncertainty}")
             _say_left_out(merged.left_out)
             source = output
         server = TraceServer(source)
-        typer.echo(server.link)
-        typer.echo("serving until the browser has fetched the file; Ctrl+C ends it")
+        say(server.link)
+        say("serving until the browser has fetched the file; Ctrl+C ends it")
         if browser:
             webbrowser.open(server.link)
         try:

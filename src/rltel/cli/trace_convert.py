@@ -4,6 +4,7 @@ from pathlib import Path
 
 import typer
 
+from rltel.cli.saying import say
 from rltel.core.errors import TraceError
 from rltel.traces.convert import convert
 
@@ -17,13 +18,13 @@ def convert_command(
     try:
         result = convert(sources, output, progress=shown)
     except (TraceError, OSError) as error:
-        typer.echo(f"rltel trace convert: {error}", err=True)
+        say(f"rltel trace convert: {error}", err=True)
         raise typer.Exit(1) from error
     events = "1 event" if result.events == 1 else f"{result.events} events"
-    typer.echo(f"{result.path}: {events}; {result.clock}")
+    say(f"{result.path}: {events}; {result.clock}")
     for reason, count in result.skipped.items():
-        typer.echo(f"  skipped {count}: {reason}")
-    typer.echo("open it at https://ui.perfetto.dev (the file stays on your machine)")
+        say(f"  skipped {count}: {reason}")
+    say("open it at https://ui.perfetto.dev (the file stays on your machine)")
 
 
 class _Shown:
@@ -36,7 +37,7 @@ class _Shown:
     def __call__(self, path: Path, done: int, total: int) -> None:
         tenths = 10 * done // max(total, 1)
         if path != self._path:
-            typer.echo(f"  {path}")
+            say(f"  {path}")
         elif tenths > self._tenths:
-            typer.echo(f"  {10 * tenths} %")
+            say(f"  {10 * tenths} %")
         self._path, self._tenths = path, tenths

@@ -21,6 +21,14 @@ def test_sums_of_what_is_there() -> None:
     assert columns.sums() == pytest.approx([39.0, 78.0, 0.078, 6.0])
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_sum_that_overflows_is_infinite_without_a_warning_on_the_terminal() -> None:
+    columns = Columns(sample_of(commit({"x": 1e308})))
+    for _ in range(3):
+        columns.append(sample_of(commit({"x": 1e308})))
+    assert columns.sums()[0] == float("inf")
+
+
 def test_dropped_rows_do_not_stay_in_memory() -> None:
     """A run of millions of iterations holds as many as its window."""
     columns = Columns(sample_of(commit(numbers(0))))

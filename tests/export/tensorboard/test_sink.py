@@ -385,6 +385,14 @@ class TestNotes:
         sink.write(commit({"x": 1.0}, step=0), [])
         sink.close()
 
+    def test_half_characters_in_it_cost_no_number(self, tmp_path: Path) -> None:
+        """A file name from ``sys.argv`` may have some. (ray-project/ray#40586: one bad name drops the batch.)"""
+        run = RunConfig(algo="sac\ud800", config={"init_from": "model\udcff.pt", "\udcff": ["\udcff"]})
+        self.written(tmp_path, TelemetryConfig(run=run, tensorboard=TensorBoardConfig(path="tb")))
+        assert [(point.step, point.value) for point in scalars(tmp_path)["x"]] == [(0, 1.0)]
+        (found,) = accumulated(tmp_path).Tensors("config")
+        assert r"model\\udcff.pt" in found.tensor_proto.string_val[0].decode()
+
     def test_the_config_is_a_text_without_secrets(self, tmp_path: Path) -> None:
         self.written(tmp_path)
         (found,) = accumulated(tmp_path).Tensors("config")

@@ -57,6 +57,11 @@ class TestConfig:
         settings = TelemetryConfig(wandb=WandbConfig(api_key=KEY))
         assert KEY not in repr(labels_of(settings, identity(tmp_path), {}))
 
+    def test_half_characters_are_spelled_out_since_no_service_takes_them(self, tmp_path: Path) -> None:
+        made = labels(tmp_path, name="n\ud800", algo="a\ud800", task="t\ud800", config={"p\udcff": ["v\udcff"]})
+        assert (made.name, made.group, made.job_type) == ("n\\ud800", "t\\ud800", "a\\ud800")
+        json.dumps([made.tags, config_of(made, {})], ensure_ascii=False).encode()
+
     def test_it_is_plain_data(self, tmp_path: Path) -> None:
         made = config_of(labels(tmp_path, config={"path": tmp_path, "t": (1, 2), 3: float("inf")}), {})
         assert (made["path"], made["t"], made["3"]) == (str(tmp_path), [1, 2], "inf")
