@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from export.making import environment, wait_until
 from realparts.soak_trainer import command
+from rltel.cli.soak import _tail as tail_of
 from rltel.cli.soak import soak_command
 from rltel.runs.soak.processes import Process, table
 
@@ -180,3 +181,17 @@ def test_a_folder_that_cannot_be_made_exits_with_2(tmp_path: Path) -> None:
     code, _, err = ran(tmp_path, "--run-dir", "file/run", "true")
     assert code == 2
     assert "file" in err
+
+
+def test_of_a_huge_log_only_the_end_is_read(tmp_path: Path) -> None:
+    """A week's output may be larger than the memory: here it is 64 GiB, all but their end a hole."""
+    log = tmp_path / "soak-console.log"
+    with log.open("wb") as file:
+        file.truncate(1 << 36)
+        file.seek(0, os.SEEK_END)
+        file.write("\n".join(["", *(f"line {number}" for number in range(30)), "über"]).encode())
+    assert tail_of(log) == [*(f"line {number}" for number in range(11, 30)), "über"]
+
+
+def test_a_log_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    assert "No such file" in tail_of(tmp_path / "missing")[0]

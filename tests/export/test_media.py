@@ -1,5 +1,6 @@
 """Texts, tables and files as data: checked and copied at the call, opened later."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -89,11 +90,24 @@ class TestMedia:
         assert lost.value.reason == "unreadable"
 
     def test_a_folder_is_no_file(self, tmp_path: Path) -> None:
-        with pytest.raises(MediaLostError, match="Is a directory"):
+        with pytest.raises(MediaLostError, match="expected a plain file, got"):
             shown("file", "x", tmp_path).path()
 
+    def test_a_pipe_or_a_device_is_none_either_and_nobody_waits_for_it(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        for path in (tmp_path / "pipe", Path("/dev/zero")):
+            with pytest.raises(MediaLostError, match="expected a plain file, got") as lost:
+                shown("file", "x", path).path()
+            assert lost.value.reason == "unreadable"
+
+    def test_a_name_that_no_file_can_have_is_unreadable(self) -> None:
+        with pytest.raises(MediaLostError, match="null byte") as lost:
+            shown("file", "x", "a\0b").path()
+        assert lost.value.reason == "unreadable"
+
     def test_what_cannot_be_written_is_spelled_out(self) -> None:
-        assert shown("text", "x", "a\udcff").text() == "a\\udcff"
+        made = shown("text", "x\ud800", "a\udcff", axis="y\ud800")
+        assert (made.key, made.axis, made.text()) == ("x\\ud800", "y\\ud800", "a\\udcff")
 
     def test_stands_where_its_commit_stands(self) -> None:
         made = shown("text", "x", "y", step=3, env_steps=900)

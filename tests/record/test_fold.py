@@ -474,3 +474,21 @@ class TestTrainersErrorSettings:
         with np.errstate(all="raise"):
             made = fold.moments_of_numbers([math.inf, 5e-324, 1.0], 1e-9)
         assert (made.positive_infinity, made.n) == (1.0, 2.0)
+
+
+class TestMetaTensors:
+    """They have no numbers: that is said at the call, not by every export from then on."""
+
+    def test_each_way_in_refuses_them(self) -> None:
+        tracker = Tracker("")
+        nothing = torch.empty((), device="meta")
+        for record in (
+            lambda: tracker.scalar(x=nothing),
+            lambda: tracker.gauge(x=nothing),
+            lambda: tracker.stat(x=torch.empty(3, device="meta")),
+            lambda: tracker.distribution(x=torch.empty(3, device="meta")),
+        ):
+            with pytest.raises(RecordError, match=r"^x: expected"):
+                record()
+        tracker.scalar(y=1.0)
+        assert set(tracker.cut()) == {"y"}

@@ -214,6 +214,11 @@ class TestNumbers:
         assert list(found.items()) == [("a", 1.0), ("b", 2.0), ("c", 3.0), ("d", 1.0)]
         assert copies == [3]
 
+    @pytest.mark.parametrize("given", [5, "loss", [("a", 1.0)]])
+    def test_what_is_no_mapping_is_refused_by_its_type(self, given: Any) -> None:
+        with pytest.raises(RecordError, match=f"expected a mapping of keys to numbers, got {type(given).__name__}"):
+            snapshot_of(given)
+
     def test_a_snapshot_of_stats_is_its_own(self, stats: Stats) -> None:
         assert snapshot_of(stats) is stats.snapshot
         plain = snapshot_of({"a": 1.0})

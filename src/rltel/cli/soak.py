@@ -14,6 +14,7 @@ from rltel.runs.soak.monitor import run_soak
 from rltel.runs.soak.settings import Limits, Settings
 
 _TAIL_LINES = 20
+_TAIL_BYTES = 16_384
 
 
 def soak_command(
@@ -99,6 +100,10 @@ def _lines(artifact: Mapping[str, Any], settings: Settings) -> Iterator[str]:
 
 def _tail(file: Path) -> list[str]:
     try:
-        return file.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
+        with file.open("rb") as opened:  # a week's output may be larger than the memory
+            size = opened.seek(0, os.SEEK_END)
+            opened.seek(max(0, size - _TAIL_BYTES))
+            text = opened.read(_TAIL_BYTES).decode(errors="replace")
+        return text.splitlines()[-_TAIL_LINES:]
     except OSError as error:
         return [str(error)]

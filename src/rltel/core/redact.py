@@ -1,7 +1,7 @@
 """Secrets never reach a file, a log or a backend: one place decides what a secret is."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 HIDDEN = "[redacted]"
@@ -60,9 +60,26 @@ def secrets_in(value: Any) -> Iterator[str]:
     yield from _taken_out(value, redact(value))
 
 
+def covered(value: Any, secrets: Iterable[str]) -> Any:
+    """A copy of plain data in which these secrets are hidden in every text, keys included."""
+    longest_first = sorted(secrets, key=len, reverse=True)  # one may be a part of another
+    return _covered(value, longest_first)
+
+
 def is_secret_option(name: str, text: str) -> bool:
     """Whether what an option is given, as text, is a secret: the 4096 of ``--max-tokens`` is not."""
     return _is_secret(name, float(text) if _is_number(text) else text)
+
+
+def _covered(value: Any, secrets: Sequence[str]) -> Any:
+    if isinstance(value, Mapping):
+        return {_covered(str(key), secrets): _covered(item, secrets) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_covered(item, secrets) for item in value]
+    if isinstance(value, str):
+        for secret in secrets:
+            value = value.replace(secret, HIDDEN)
+    return value
 
 
 def _redact_text(text: str) -> str:

@@ -5,6 +5,7 @@ thread of the destination that takes it, so what it names must still be there by
 """
 
 import os
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,13 +66,17 @@ class Media:
         return self.payload
 
     def path(self) -> Path:
-        """The file, if it can be read. Raises `MediaLostError` if it is gone, or no file."""
+        """The file, if it can be read. Raises `MediaLostError` if it is gone, or no file with an end."""
         assert isinstance(self.payload, Path)
         try:
+            if not stat.S_ISREG(self.payload.stat().st_mode):  # a pipe would hold up all others, a device fill the disk
+                raise MediaLostError(f"{self.key}: expected a plain file, got {self.payload}", "unreadable")
             with self.payload.open("rb") as file:
                 file.read(1)
         except OSError as error:
             raise MediaLostError(f"{self.key}: cannot read {self.payload}: {error.strerror}", "unreadable") from error
+        except ValueError as error:  # a NUL in its name
+            raise MediaLostError(f"{self.key}: cannot read {self.payload!s:.100}: {error}", "unreadable") from error
         return self.payload
 
 
@@ -115,7 +120,7 @@ def media(
         made = table(key, payload)
     else:
         made = _path(key, payload)
-    return Media(kind, key, step, axis, time_ns, made, env_steps)
+    return Media(kind, writable(key), step, writable(axis), time_ns, made, env_steps)
 
 
 def table(key: str, given: Any) -> Table:

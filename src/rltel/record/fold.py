@@ -17,6 +17,7 @@ from rltel.record.buckets import MIN_EXPONENT, OVERFLOW, PER_OCTAVE, SIZE, THRES
 from rltel.record.kinds import Moments
 
 Array = npt.NDArray[Any]
+_NOWHERE = "meta"  # of tensors that have a shape and no numbers: whoever reads them is told at once
 _HOST = "cpu"  # the type of the device whose numbers are read without waiting
 _FEW = 64  # up to this many numbers plain Python beats NumPy's fixed costs
 _MOMENTS = 7  # numbers of a row of device moments: sum, count, NaN, +inf, -inf, maximum, negated minimum
@@ -30,7 +31,7 @@ def is_tensor(value: Any) -> TypeGuard[Any]:
 
 def on_device(value: Any) -> bool:
     """Whether this is a tensor whose numbers the host cannot read without waiting."""
-    return is_tensor(value) and value.device.type != _HOST
+    return is_tensor(value) and value.device.type not in (_HOST, _NOWHERE)
 
 
 def number(value: Any) -> float:
@@ -45,7 +46,7 @@ def one(value: Any) -> Any:
     """As `number`, but a tensor on a device that holds one real number is returned as it is: nobody waits for it."""
     if type(value) is int or not is_tensor(value):
         return float(value)
-    if value.device.type != _HOST and value.numel() == 1:
+    if value.device.type not in (_HOST, _NOWHERE) and value.numel() == 1:
         return real_tensor(value)
     return float(value.item())
 

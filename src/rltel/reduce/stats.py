@@ -90,7 +90,9 @@ def snapshot_of(stats: Mapping[str, Any]) -> Snapshot:
 
 
 def numbers_of(values: Mapping[str, Any]) -> dict[str, float]:
-    """A mapping's values as floats."""
+    """A mapping's values as floats. Raises `RecordError` for what is none, or holds what is no number."""
+    if not isinstance(values, Mapping):
+        raise RecordError(f"stats: expected a mapping of keys to numbers, got {type(values).__name__}")
     if set(map(type, values.values())) == {float} and _known_keys.issuperset(values):
         return dict(values)
     numbers: dict[str, float] = {}

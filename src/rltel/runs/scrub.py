@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rltel.core.redact import HIDDEN, is_secret_option, redact, secrets_in
+from rltel.core.redact import HIDDEN, covered, is_secret_option, redact, secrets_in
 
 
 class Scrub:
@@ -16,29 +16,16 @@ class Scrub:
     """
 
     def __init__(self, sources: Iterable[Mapping[str, Any]], home: Path | None = None) -> None:
-        found = {secret for source in sources for secret in secrets_in(source)}
-        self._secrets = sorted(found, key=len, reverse=True)  # one may be a part of another
+        self._secrets = {secret for source in sources for secret in secrets_in(source)}
         self._home = "" if home is None or len(home.parts) < 2 else str(home)
 
     def __call__(self, value: Any) -> Any:
         """A copy of plain data without secrets."""
-        return self._covered(redact(value))
-
-    def _covered(self, value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {self._text(str(key)): self._covered(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [self._covered(item) for item in value]
-        return self._text(value) if isinstance(value, str) else value
-
-    def _text(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, HIDDEN)
-        return text
+        return covered(redact(value), self._secrets)
 
     def local(self, text: str) -> str:
         """A text about this machine, without secrets and without the user's name."""
-        shown = self._text(str(redact(text)))
+        shown = str(self(text))
         return shown.replace(self._home, "~") if self._home else shown
 
     def command(self, arguments: Sequence[str]) -> list[str]:

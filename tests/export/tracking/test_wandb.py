@@ -50,6 +50,13 @@ def everything(folder: Path) -> bytes:
 
 
 class TestRows:
+    def test_a_key_of_the_rows_own_is_kept_beside_it(self, tmp_path: Path) -> None:
+        taken = ("_step", "_timestamp", "_runtime", "rltel/step/train", "rltel/step/eval", "rltel/env_steps")
+        run = written(tmp_path, commit(dict.fromkeys(taken, 77.0), step=5, env_steps=40))
+        (row,) = run.rows
+        assert {key: row[f"user/{key}"] for key in taken} == dict.fromkeys(taken, 77.0)
+        assert (row["rltel/step/train"], row["rltel/env_steps"], row["_step"]) == (5, 40, 0)
+
     def test_wandb_10628_axes_that_clash_are_both_kept_each_on_its_own_step(self, tmp_path: Path) -> None:
         run = written(
             tmp_path,

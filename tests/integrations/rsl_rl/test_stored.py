@@ -64,3 +64,8 @@ def test_classes_and_functions_are_named_by_where_they_are() -> None:
 )
 def test_how_many_environments(env_cfg: Any, expected: int | None) -> None:
     assert num_envs_in(env_cfg) == expected
+
+
+def test_a_secret_is_hidden_wherever_else_it_stands() -> None:
+    made = plain({"wandb": {"api_key": "k3y-0123456789"}, "note": "with k3y-0123456789", "cmd": ["--token t0ken"]})
+    assert made == {"wandb": {"api_key": "[redacted]"}, "note": "with [redacted]", "cmd": ["--token [redacted]"]}

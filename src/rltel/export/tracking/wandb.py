@@ -33,6 +33,7 @@ _EXIT_CODES = {"finished": 0, "failed": 1, "interrupted": 255}
 _VIDEOS = {".gif", ".mp4", ".ogg", ".webm"}
 _KEYS = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")
 _STEP, _ENV_STEPS = "rltel/step", "rltel/env_steps"
+_ROWS_OWN = {"_step", "_timestamp", "_runtime", "_wandb", _ENV_STEPS}
 _UNFIT_PATH = re.compile(r"[^A-Za-z0-9_.=+-]+")
 
 
@@ -163,6 +164,7 @@ class WandbClient:
         steps: dict[str, Any] = {f"{_STEP}/{of.axis}": of.step}
         if of.env_steps is not None:
             steps[_ENV_STEPS] = of.env_steps
+        shown = {f"user/{key}" if _is_taken(key) else key: value for key, value in shown.items()}
         by_env_steps = self._labels.step_axis == "env_steps" and of.env_steps is not None
         self._define(shown, _ENV_STEPS if by_env_steps else f"{_STEP}/{of.axis}")
         self._run.log({**shown, **steps, "_timestamp": of.time_ns / 1e9})
@@ -204,6 +206,11 @@ class WandbClient:
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, place)
         self._run.save(glob.escape(str(place)), base_path=self._run.dir, policy="now")
+
+
+def _is_taken(key: str) -> bool:
+    """Whether a row has something else under this key: it would be gone without a word."""
+    return key in _ROWS_OWN or key.startswith(f"{_STEP}/")
 
 
 def _names(key: str) -> Iterable[str]:

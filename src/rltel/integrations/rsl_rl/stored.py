@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rltel.core.redact import redact
+from rltel.core.redact import covered, redact, secrets_in
 
 _NUM_ENVS = ("num_envs",), ("scene", "num_envs"), ("env", "num_envs")
 """Where environments keep how many they are: plain ones, Isaac Lab and mjlab, legged_gym."""
@@ -13,7 +13,8 @@ _NUM_ENVS = ("num_envs",), ("scene", "num_envs"), ("env", "num_envs")
 
 def plain(value: Any) -> Any:
     """A copy that JSON can hold, without secrets. What it cannot hold is spelled out by its type."""
-    return redact(_plain(value))
+    made = _plain(value)
+    return covered(redact(made), set(secrets_in(made)))
 
 
 def num_envs_in(env_cfg: Any) -> int | None:
