@@ -16,6 +16,7 @@ from rltel.core.config import TelemetryConfig
 from rltel.core.errors import RltelError
 from rltel.core.identity import Identity, find_place, identify
 from rltel.core.resolve import disabled, resolve
+from rltel.core.wording import printable
 from rltel.export.media import Kind
 from rltel.export.panel.system import SystemFacts
 from rltel.record.recorder import Recorder, timeline
@@ -49,6 +50,7 @@ class Process:
         self.lost_commits = 0
         """Commits of a process that never called init (said once)."""
         self._environ: MutableMapping[str, str] = os.environ if environ is None else environ
+        self._lock = threading.RLock()  # of init and shutdown, which several threads may call at once
         self._asked: Any = None
         self._injected: Mapping[str, Any] = {}
         self._claim: Claim | None = None
@@ -67,10 +69,20 @@ class Process:
         **injected: Any,
     ) -> Telemetry:
         """See `rltel.init`."""
+        with self._lock:
+            return self._init(config, (run_id, run_dir), (role, rank, world_size), injected)
+
+    def _init(
+        self,
+        config: Any,
+        run: tuple[str | None, str | os.PathLike[str] | None],
+        place: tuple[str | None, int | None, int | None],
+        injected: Mapping[str, Any],
+    ) -> Telemetry:
         self.recorder.is_awaited()
         outside = self._outside()
-        resolved = _resolved(config, outside, run_id, run_dir)
-        asked = (resolved, role, rank, world_size)
+        resolved = _resolved(config, outside, *run)
+        asked = (resolved, *place)
         if self.telemetry is not None:
             if asked != self._asked:
                 raise RltelError("init: called again with another config; call rltel.shutdown() first")
@@ -78,7 +90,7 @@ class Process:
                 if part is not None and part is not self._injected.get(name):
                     raise RltelError(f"init: called again with another {name}; call rltel.shutdown() first")
             return self.telemetry
-        self.telemetry = self._start(resolved, outside, (role, rank, world_size), injected)
+        self.telemetry = self._start(resolved, outside, place, injected)
         self._asked, self._injected = asked, injected
         atexit.register(self._at_exit)
         if resolved.pipeline.sigterm:
@@ -89,7 +101,7 @@ class Process:
             at_end(self._at_exit)  # their packages need threads, which Python's own end no longer gives
         self._finalizer = Finalize(None, self._at_exit, exitpriority=10)  # multiprocessing's children skip atexit
         if self.telemetry.run_dir is not None:
-            print(self.telemetry.describe(), file=sys.stderr, flush=True)
+            print(printable(self.telemetry.describe()), file=sys.stderr, flush=True)
         return self.telemetry
 
     def _start(
@@ -142,7 +154,8 @@ class Process:
 
     def shutdown(self, *, linger: bool = True) -> None:
         """See `rltel.shutdown`."""
-        telemetry, self.telemetry = self.telemetry, None
+        with self._lock:
+            telemetry, self.telemetry = self.telemetry, None
         if telemetry is None:
             return
         telemetry.shutdown(linger=linger)
@@ -204,6 +217,7 @@ class Process:
         if self.telemetry is not None:
             self.telemetry.abandon()
         self.telemetry = None
+        self._lock = threading.RLock()
         self._asked = None
         self._claim = None
         self._published = {}

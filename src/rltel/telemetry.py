@@ -278,6 +278,8 @@ class Telemetry:
         numbers or steps that are none; nothing is lost then.
         """
         check_steps(step=step, env_steps=env_steps, epoch=epoch, epoch_step=epoch_step)
+        if not isinstance(axis, str):
+            raise RecordError(f"commit: axis: expected text, got {axis!r}")
         if stats is not None:
             self._commit(snapshot_of(stats), step, env_steps, epoch, epoch_step, axis)
             return

@@ -253,6 +253,20 @@ class TestBounds:
             assert point(last, "rl.stats.reward.numerator").value == sum(range(10))
             assert point(last, "rl.stats.reward.denominator").value == 10
 
+    def test_what_adds_up_never_goes_back_where_a_held_step_is_let_through_at_the_end(self) -> None:
+        """An evaluation's step that the interval held back comes after later steps of the training."""
+        sink = ListSink()
+        with running([sink], [], log_interval=10) as made:
+            for number, (axis, step) in enumerate([("train", 0), ("eval", 5), *(("train", n) for n in range(1, 41))]):
+                snapshot = recorded(lambda trackers: trackers.default.count(n=1))
+                made.pipeline.submit(commit(snapshot, number=number, step=step, axis=axis))
+            made.pipeline.close(BOUND)
+        assert [each.step for each in sink.commits if each.axis == "eval"] == [5]
+        counts = [[p.value for p in points if p.name == "rl.stats.n"] for points in sink.points]
+        whole = [values[0] for values in counts if values]
+        assert whole == sorted(whole)
+        assert len(whole) == len(sink.commits) - 1, "the held one brings its gauges only"
+
     def test_media_that_wait_behind_a_local_one_that_hangs_are_counted_at_the_end(self) -> None:
         hanging = HangingSink()
         with running([hanging], []) as made:

@@ -99,6 +99,25 @@ class TestInit:
         with pytest.raises(RltelError, match=f"init: called again with another {name}; "):
             program.init(on(tmp_path), **{name: make()})
 
+    def test_by_several_threads_at_once_it_is_the_same_object(self, program: Program, tmp_path: Path) -> None:
+        barrier, found = threading.Barrier(4), []
+
+        def init() -> None:
+            barrier.wait(30)
+            found.append(program.init(on(tmp_path)))
+
+        threads = [threading.Thread(target=init) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 4
+        assert all(each is found[0] for each in found)
+
+    def test_an_axis_that_is_no_text_is_refused(self, program: Program, tmp_path: Path) -> None:
+        with pytest.raises(RecordError, match="commit: axis: expected text, got 3"):
+            program.init(on(tmp_path)).commit({"x": 1.0}, step=1, axis=3)  # type: ignore[arg-type]
+
     def test_after_a_shutdown_it_may_be_another(self, program: Program, tmp_path: Path) -> None:
         first = program.init(on(tmp_path))
         program.process.shutdown()

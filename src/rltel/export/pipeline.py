@@ -78,6 +78,7 @@ class Pipeline:
         self._inbox: deque[Commit] = deque()
         self._inbox_bytes = 0
         self._inbox_lock = threading.Lock()  # held for a few instructions only
+        self._last_sent = -1  # the number of the latest commit that went to the destinations
         self._skipped: dict[str, deque[Commit]] = {}
         self._places: dict[str, tuple[int, int | None]] = {}  # of each axis: the last step, and the last one sent
         self._media: deque[Media] = deque(maxlen=_MAX_MEDIA)
@@ -269,15 +270,18 @@ class Pipeline:
         return due
 
     def _release_skipped(self) -> None:
-        """The last step of each axis always goes through."""
-        for held in self._skipped.values():
-            for commit in held:
-                self._attempt(self._send, commit)
+        """The last step of each axis always goes through, in the order of their commits."""
+        held = [commit for of_axis in self._skipped.values() for commit in of_axis]
+        for commit in sorted(held, key=lambda each: each.number):
+            self._attempt(self._send, commit)
         self._skipped.clear()
 
     def _send(self, commit: Commit) -> None:
         with self._totals_lock:
             points = points_of(commit, self._totals)
+        if commit.number < self._last_sent:  # what adds up has gone out already, at a later time: it must not go back
+            points = [point for point in points if point.kind == "gauge"]
+        self._last_sent = max(self._last_sent, commit.number)
         for worker in self._remote:  # first, since a local sink may hang
             worker.put(commit, points)
         for sink, destination in self._local:
