@@ -14,9 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import rltel
 from realparts import other_panels
+from realparts.processes import HOST, free_port
 from realparts.prometheus import Prometheus, prometheus
 from realparts.requirements import REPOSITORY
 from realparts.victoriametrics import VictoriaMetrics, victoria_metrics
@@ -29,20 +31,22 @@ _EXAMPLES = REPOSITORY / "examples"
 _SETTINGS = {
     "RLTEL_TRACE_ENABLED": "1",
     "RLTEL_PROMETHEUS_ENABLED": "1",
-    "RLTEL_PROMETHEUS_PORT": "0",
     "RLTEL_PROMETHEUS_LINGER_S": "20",
     "RLTEL_OTLP_ENABLED": "1",
     "RLTEL_PIPELINE_SHUTDOWN_TIMEOUT_S": "20",
 }
 _CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("RLTEL_", "OTEL_"))}
-# What the run's own files say, in the words that OTLP has for it; the series' own labels are the stronger ones.
-_RELABEL = [
-    {"source_labels": ["rl_run"], "regex": "(.+)", "target_label": "rl_run_id"},
-    {"source_labels": ["rl_index"], "regex": "(.+)", "target_label": "rl_rank"},
-]
 
 
-@dataclass
+class Place(NamedTuple):
+    """Where a run's processes are scraped: the writer at the first port, the second process at the next."""
+
+    run: str
+    port: int
+    other_role: str
+
+
+@dataclass(eq=False)
 class Stores:
     """Both stores, and what the runs left on the disk."""
 
@@ -52,47 +56,71 @@ class Stores:
     ended: float
     """When the last run ended, in seconds since the epoch."""
 
-    def lines(self, run: str) -> list[Line]:
-        """The record of a run's training, of all its processes that commit."""
-        found = [line for line in rltel.read_jsonl(self.root / run) if line.axis == "train"]
-        return sorted(found, key=lambda line: line.time_ns)
+    def __post_init__(self) -> None:
+        self._lines: dict[str, list[Line]] = {}
 
-    @property
-    def began(self) -> float:
-        """When the first step was committed."""
-        return min(self.lines(run)[0].time_ns for run in (SAC, GRPO, OTHER)) / 1e9
+    def lines(self, run: str) -> list[Line]:
+        """The record of a run's training, of all its processes that commit, in the order of their times."""
+        if run not in self._lines:
+            self._lines[run] = [line for line in rltel.read_jsonl(self.root / run) if line.axis == "train"]
+        return self._lines[run]
 
 
 @contextmanager
-def loaded(tmp_path: Path) -> Iterator[Stores]:
-    """Runs all, one beside the other; the stores stay for as long as the body runs."""
+def loaded(tmp_path: Path, length: int = 1) -> Iterator[Stores]:
+    """Runs all, one beside the other; the stores stay for as long as the body runs.
+
+    Args:
+        tmp_path: for the runs, and the data of the stores.
+        length: of the runs; 1 is seconds, as the tests want them.
+    """
     root, watching, sent = (tmp_path / name for name in ("runs", "prometheus", "victoria"))
     for folder in (root, watching, sent):
         folder.mkdir()
-    discovery = [{"files": [str(root / run / "prometheus_sd" / "*.json") for run in (SAC, GRPO, OTHER)]}]
-    discovery[0]["refresh_interval"] = "1s"  # type: ignore[assignment]  # a list of files beside a text
-    scraping = {"file_sd_configs": discovery, "honor_labels": True, "relabel_configs": _RELABEL}
+    sac, grpo, other = (
+        Place(run, free_port(), role) for run, role in ((SAC, "collector"), (GRPO, "rollout"), (OTHER, "none"))
+    )
+    # Known from the start, unlike those of file_sd_configs, which Prometheus takes up to five seconds to look at.
+    targets = [group for place in (sac, grpo, other) for group in _targets(place)]
     with (
         victoria_metrics(sent) as victoria,
-        prometheus(tmp_path=watching, scrape_interval=f"{SCRAPE_S}s", **scraping) as server,
+        prometheus(
+            tmp_path=watching, scrape_interval=f"{SCRAPE_S}s", static_configs=targets, honor_labels=True
+        ) as server,
         ThreadPoolExecutor(2) as both,
     ):
-        sac = both.submit(_run, root, SAC, [str(_EXAMPLES / "sac_pendulum.py"), "--ticks", "900"], victoria)
-        grpo = both.submit(_grpo_and_other, root, victoria)
-        sac.result()
-        grpo.result()
+        first = both.submit(
+            _run, root, sac, [str(_EXAMPLES / "sac_pendulum.py"), "--ticks", str(1500 * length)], victoria
+        )
+        second = both.submit(_grpo_and_other, root, (grpo, other), victoria, length)
+        first.result()
+        second.result()
         yield Stores(server, victoria, root, time.time())
 
 
-def _grpo_and_other(root: Path, victoria: VictoriaMetrics) -> None:
-    for iterations in (14, 10):
+def _targets(place: Place) -> list[dict[str, object]]:
+    """As ``collector-config/prometheus.yaml`` has them, after its relabelling."""
+    roles = ("learner", place.other_role)
+    labels = [{"rl_run_id": place.run, "rl_role": role, "rl_rank": "0"} for role in roles]
+    return [{"targets": [f"{HOST}:{place.port + number}"], "labels": of} for number, of in enumerate(labels)]
+
+
+def _grpo_and_other(root: Path, places: tuple[Place, Place], victoria: VictoriaMetrics, length: int) -> None:
+    """The restart has the same port, so that what only grows falls back to 0 in the same series."""
+    grpo, other = places
+    for iterations in (120 * length, 100 * length):
         command = [str(_EXAMPLES / "llm_rollouts.py"), "--iterations", str(iterations)]
-        _run(root, GRPO, command, victoria)
-    _run(root, OTHER, [str(Path(other_panels.__file__))], victoria)
+        _run(root, grpo, command, victoria)
+    _run(root, other, [str(Path(other_panels.__file__))], victoria)
 
 
-def _run(root: Path, run: str, command: Sequence[str], victoria: VictoriaMetrics) -> None:
-    places = {"RLTEL_RUN_DIR": str(root / run), "RLTEL_RUN_ID": run, "RLTEL_OTLP_ENDPOINT": victoria.otlp_endpoint}
+def _run(root: Path, place: Place, command: Sequence[str], victoria: VictoriaMetrics) -> None:
+    places = {
+        "RLTEL_RUN_DIR": str(root / place.run),
+        "RLTEL_RUN_ID": place.run,
+        "RLTEL_PROMETHEUS_PORT": str(place.port),
+        "RLTEL_OTLP_ENDPOINT": victoria.otlp_endpoint,
+    }
     environ: Mapping[str, str] = {**_CLEAN, **_SETTINGS, **places}
     done = subprocess.run(
         [sys.executable, *command], env=environ, cwd=root, text=True, capture_output=True, timeout=240, check=False

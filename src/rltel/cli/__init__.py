@@ -3,6 +3,7 @@
 import typer
 
 from rltel.cli.config import app as config_app
+from rltel.cli.dashboards import app as dashboards_app
 from rltel.cli.doctor import doctor_command
 from rltel.cli.extract import extract_command
 from rltel.cli.migrate import migrate_command
@@ -14,6 +15,7 @@ from rltel.cli.trace import app as trace_app
 
 app = typer.Typer(name="rltel", help="Telemetry for reinforcement-learning training.", no_args_is_help=True)
 app.add_typer(config_app, name="config", help="Look at the configuration.")
+app.add_typer(dashboards_app, name="dashboards", help="Grafana dashboards and Prometheus rules, as files.")
 app.add_typer(trace_app, name="trace", help="Work on timelines.")
 app.command("doctor")(doctor_command)
 app.command("extract")(extract_command)

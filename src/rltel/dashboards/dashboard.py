@@ -133,7 +133,6 @@ def _variables(layers: bool) -> Iterator[dict[str, Any]]:
         "options": [
             {"text": each, "value": each, "selected": each == "5m"} for each in ("1m", "5m", "15m", "1h", "6h")
         ],
-        "auto": False,
         "refresh": 2,
     }
     yield {
@@ -154,7 +153,6 @@ def _chosen(name: str, title: str, selector: str, label: str = "") -> dict[str, 
         "label": title,
         "datasource": DATASOURCE,
         "query": {"query": query, "refId": "values"},
-        "definition": query,
         "refresh": 2,
         "sort": 3 if name in ("rank", "layer") else 1,
         "multi": True,
@@ -171,7 +169,7 @@ def _annotation(mark: Mark) -> dict[str, Any]:
         "enable": mark.shown,
         "hide": False,
         "iconColor": mark.colour,
-        "expr": str(mark.expr),
+        "target": {"refId": "annotation", "datasource": DATASOURCE, "expr": str(mark.expr), "legendFormat": ""},
         "titleFormat": mark.title,
         "textFormat": mark.text,
         "tagKeys": RUN,

@@ -3,7 +3,7 @@
 from rltel.dashboards.dashboard import Dashboard, Row
 from rltel.dashboards.overview import THROUGHPUT_NEEDED
 from rltel.dashboards.panel import Bound, Panel, Query
-from rltel.dashboards.promql import Expr, latest, mean, own, quantile, rate, rate_of, weighted
+from rltel.dashboards.promql import Expr, a_second, grown, latest, mean, own, quantile, rate, weighted
 from rltel.dashboards.series import Series, series
 
 _MOE_NEEDED = "a mixture of experts: the demo's policy is dense"
@@ -14,16 +14,25 @@ _WHOLE = _SESSION.only(rl_timing="session/total")
 
 def _session_parts() -> Expr:
     parts = _SESSION.only('rl_timing=~"session/.+"', 'rl_timing!="session/total"')
-    return own(f"{rate_of(parts, '_sum')} / on (rl_run_id) group_left ({rate_of(_WHOLE, '_count')} > 0)")
+    return own(f"{grown(parts, '_sum')} / on (rl_run_id) group_left () ({grown(_WHOLE, '_count')} > 0)")
 
 
 def _by_layer(key: str) -> Series:
     return series(key).only('rl_moe_layer=~"$layer"')
 
 
+def _tokens() -> Expr:
+    """Of each expert; those without a layer of their own are in the overflow series."""
+    return latest(_by_layer("moe_balance/layer_{layer}/expert_{expert}/tokens").only('rl_moe_layer!=""'))
+
+
+def _shares() -> Expr:
+    layer = "rl_run_id, rl_moe_layer"
+    return own(f"100 * {_tokens()} / on ({layer}) group_left () sum by ({layer}) ({_tokens()})")
+
+
 def _dead_experts() -> Expr:
-    tokens = _by_layer("moe_balance/layer_{layer}/expert_{expert}/tokens")
-    return own(f"count by (rl_run_id, rl_moe_layer) ({tokens} == 0)")
+    return own(f"count by (rl_run_id, rl_moe_layer) ({_tokens()} == 0)")
 
 
 _SESSIONS = Row(
@@ -73,7 +82,7 @@ _SESSIONS = Row(
         Panel(
             "Rollouts at once",
             "Seconds of rollouts in a second: how many ran at a time, on average.",
-            [Query(own(rate_of(_WHOLE, "_sum")), "{{rl_run_id}}")],
+            [Query(own(a_second(_WHOLE, "_sum")), "{{rl_run_id}}")],
             "suffix: rollouts",
         ),
     ],
@@ -234,7 +243,7 @@ _EXPERTS = Row(
             "Share of a layer's assignments that each expert got, in percent. A dark row is hot, a pale one is dead.",
             [
                 Query(
-                    latest(_by_layer("moe_balance/layer_{layer}/expert_{expert}/load_percent")),
+                    _shares(),
                     "{{rl_moe_layer}}/{{rl_moe_expert}}",
                     _MOE_NEEDED,
                 )

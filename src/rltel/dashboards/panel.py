@@ -52,16 +52,19 @@ class Panel:
 
     def model(self, number: int, x: int, y: int) -> dict[str, Any]:
         """As Grafana has it, at this place of its grid."""
+        # Stacks of several runs on each other would say nothing: a panel for each run.
+        repeated = {"repeat": "run", "repeatDirection": "v"} if self.look in ("stacked", "heatmap") else {}
         return {
             "id": number,
             "type": _TYPES[self.look],
-            "title": self.title,
+            "title": f"{self.title}: $run" if repeated else self.title,
             "description": self.about,
             "datasource": DATASOURCE,
             "gridPos": {"x": x, "y": y, "w": self.width, "h": self.height},
             "targets": [_target(query, index, self.look) for index, query in enumerate(self.queries)],
             "fieldConfig": {"defaults": self._field(), "overrides": []},
             "options": _options(self.look),
+            **repeated,
         }
 
     def _field(self) -> dict[str, Any]:
@@ -115,7 +118,14 @@ def _options(look: Look) -> dict[str, Any]:
         return {
             "calculate": False,
             "rowsFrame": {"layout": "auto"},
-            "color": {"mode": "scheme", "scheme": "Oranges", "steps": 64},
+            "color": {
+                "mode": "scheme",
+                "scheme": "Oranges",
+                "steps": 64,
+                "exponent": 0.5,
+                "fill": "orange",
+                "reverse": False,
+            },
             "legend": {"show": True},
             "tooltip": {"mode": "single", "yHistogram": False, "showColorScale": True},
             "yAxis": {"axisPlacement": "left"},

@@ -1,11 +1,11 @@
 """Where the time of an iteration went, in PromQL: shares and parts of loops, from the histograms of phases."""
 
-from rltel.dashboards.promql import Expr, own, rate_of
+from rltel.dashboards.promql import Expr, a_second, grown, own
 from rltel.dashboards.series import RUN, Series, named
 
 WAITS = "(.+_)?wait"
 """Phases in which a role waits for another."""
-_ON = f"on ({RUN}) group_left"
+_ON = f"on ({RUN}) group_left ()"
 
 LOOP = named("rl.loop.duration", key="Perf/iteration_time", unit="s").only('rl_role!="collector"')
 """The learner's loop: a collector's has that role."""
@@ -19,46 +19,46 @@ def phases(role: str, kind: str) -> Series:
 
 def iterations() -> Expr:
     """Of the learner, a second."""
-    return own(rate_of(LOOP, "_count"))
+    return own(a_second(LOOP, "_count"))
 
 
 def per_iteration(of: Series) -> Expr:
     """Seconds of each phase in one iteration of the learner."""
-    return own(f"{rate_of(of, '_sum')} / {_ON} {_iterations()}")
+    return own(f"{grown(of, '_sum')} / {_ON} {_iterations()}")
 
 
 def other_per_iteration() -> Expr:
     """Seconds of an iteration that are in no exclusive phase."""
-    inside = rate_of(_all(phases("learner", "exclusive")), "_sum")
-    return own(f"clamp_min({rate_of(LOOP, '_sum')} - {inside}, 0) / {_iterations()}")
+    inside = grown(_all(phases("learner", "exclusive")), "_sum")
+    return own(f"clamp_min({grown(LOOP, '_sum')} - {inside}, 0) / {_iterations()}")
 
 
 def share_of_iteration(of: Series) -> Expr:
     """Which part of the learner's loop these phases take: 0 to 1."""
-    return own(f"{rate_of(_all(of), '_sum')} / ({rate_of(LOOP, '_sum')} > 0)")
+    return own(f"{grown(_all(of), '_sum')} / ({grown(LOOP, '_sum')} > 0)")
 
 
 def per_cycle(of: Series) -> Expr:
     """Seconds of each of the collector's phases in one cycle: there are as many cycles as its commonest phase."""
-    cycles = f"max by ({RUN}) ({rate_of(phases('collector', 'exclusive'), '_count')})"
-    return own(f"{rate_of(of, '_sum')} / {_ON} ({cycles} > 0)")
+    cycles = f"max by ({RUN}) ({grown(phases('collector', 'exclusive'), '_count')})"
+    return own(f"{grown(of, '_sum')} / {_ON} ({cycles} > 0)")
 
 
 def share_of_cycle(of: Series) -> Expr:
     """Which part of the collector's exclusive time these phases take: 0 to 1."""
-    return own(f"{rate_of(_all(of), '_sum')} / ({rate_of(_all(phases('collector', 'exclusive')), '_sum')} > 0)")
+    return own(f"{grown(_all(of), '_sum')} / ({grown(_all(phases('collector', 'exclusive')), '_sum')} > 0)")
 
 
 def at_once() -> Expr:
     """How many roles worked at a time, on average: their time that is no waiting, over the learner's time."""
     busy = named("rl.phase.duration", unit="s").only('rl_phase_kind="exclusive"', f'rl_phase!~"{WAITS}|sample"')
-    return own(f"{rate_of(busy, '_sum')} / ({rate_of(LOOP, '_sum')} > 0)")
+    return own(f"{grown(busy, '_sum')} / ({grown(LOOP, '_sum')} > 0)")
 
 
 def slowest_ranks(count: int) -> Expr:
     """Seconds of an iteration, of the ranks that take longest."""
     ranks = LOOP.also_by("rl_rank")
-    return own(f"topk({count}, {rate_of(ranks, '_sum')} / ({rate_of(ranks, '_count')} > 0))")
+    return own(f"topk({count}, {grown(ranks, '_sum')} / ({grown(ranks, '_count')} > 0))")
 
 
 def begins() -> Expr:
@@ -74,7 +74,7 @@ def happened(of: Series) -> Expr:
 
 
 def _iterations() -> str:
-    return f"({rate_of(LOOP, '_count')} > 0)"
+    return f"({grown(LOOP, '_count')} > 0)"
 
 
 def _all(of: Series) -> Series:

@@ -52,23 +52,23 @@ def either(of: Series) -> Expr:
 
 def mean(of: Series) -> Expr:
     """Of a histogram: the mean of what was observed in the window."""
-    return Expr(f"{rate_of(of, '_sum')} / ({rate_of(of, '_count')} > 0)", "mean", of)
+    return Expr(f"{grown(of, '_sum')} / ({grown(of, '_count')} > 0)", "mean", of)
 
 
 def quantile(q: float, of: Series) -> Expr:
     """Of a histogram: a quantile of what was observed in the window. Bounds are powers of two."""
-    buckets = f"sum by (le, {_by(of)}) (rate({of.part('_bucket')}[{WINDOW}]))"
-    return Expr(f"histogram_quantile({q}, {buckets})", "quantile", of, q)
+    buckets = f"sum by (le, {_by(of)}) (increase({of.part('_bucket')}[{WINDOW}]))"
+    return Expr(f"histogram_quantile({q}, {buckets}) and {grown(of, '_count')} > 0", "quantile", of, q)
 
 
 def rate(of: Series) -> Expr:
     """Of a counter: how much a second."""
-    return Expr(rate_of(of), "rate", of)
+    return Expr(a_second(of), "rate", of)
 
 
 def increase(of: Series) -> Expr:
     """Of a counter: how much in the window."""
-    return Expr(f"sum by ({_by(of)}) (increase({of}[{WINDOW}]))", "increase", of)
+    return Expr(grown(of), "increase", of)
 
 
 def highest(of: Series) -> Expr:
@@ -81,9 +81,18 @@ def own(text: str) -> Expr:
     return Expr(text, "own")
 
 
-def rate_of(of: Series, suffix: str = "") -> str:
-    """The rate of one of its names, added up."""
+def a_second(of: Series, suffix: str = "") -> str:
+    """How much one of its names grew a second, added up."""
     return f"sum by ({_by(of)}) (rate({of.part(suffix)}[{WINDOW}]))"
+
+
+def grown(of: Series, suffix: str = "") -> str:
+    """How much one of its names grew in the window, added up.
+
+    For quotients: VictoriaMetrics's rates are over the time that a series was seen, and those of two processes do not
+    add up to a mean.
+    """
+    return f"sum by ({_by(of)}) (increase({of.part(suffix)}[{WINDOW}]))"
 
 
 def _by(of: Series) -> str:
