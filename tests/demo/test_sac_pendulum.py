@@ -297,9 +297,13 @@ def test_otlp_over_http_brings_the_same(tmp_path: Path) -> None:
 
 
 def losses(receiver: Any) -> list[float]:
-    return [
-        m.value for m in receiver.metrics() if m.name == "rl.train.loss" and m.attributes["rl.loss.type"] == "critic"
-    ]
+    """In the order of their times: the relay may reorder what it takes."""
+    points = sorted(
+        (m.point.time_unix_nano, m.value)
+        for m in receiver.metrics()
+        if m.name == "rl.train.loss" and m.attributes["rl.loss.type"] == "critic"
+    )
+    return [value for _, value in points]
 
 
 # --- ends -----------------------------------------------------------------------------------------------------------

@@ -48,6 +48,8 @@ for step in range(steps):
     rltel.scalar(weight=weight)
     rltel.commit(step=step)
     time.sleep(pause)
+if end == "told":
+    sys.stdin.readline()
 flushed = rltel.flush(30.0) if end == "flush" else None
 print(json.dumps([weight, time.time(), flushed]), flush=True)
 """
@@ -86,7 +88,7 @@ class Ended(NamedTuple):
 def training(
     run_dir: Path, endpoint: str, protocol: str, *, pause_s: float = 0.01, end: str = "", **otlp: Any
 ) -> Iterator[subprocess.Popen[str]]:
-    """A process that trains and sends."""
+    """A process that trains and sends; with `end` "told", it trains on until `ended` is called."""
     config = {
         "otlp": {"enabled": True, "endpoint": endpoint, "protocol": protocol, "timeout_s": 60.0, **otlp},
         "prometheus": {"enabled": True, "port": 0},
@@ -95,6 +97,7 @@ def training(
     arguments = json.dumps([config, str(run_dir), STEPS, pause_s, end])
     process = subprocess.Popen(
         [sys.executable, "-c", TRAINING, arguments],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -235,7 +238,7 @@ class TestRefusing:
     def test_one_that_asks_for_patience_gets_it(self, receiver: OtlpSink, protocol: str, tmp_path: Path) -> None:
         """Retry-After, and RetryInfo over gRPC: no second request while the training goes on."""
         REFUSALS[3].given_by(receiver)
-        with training(tmp_path, receiver.endpoint, protocol, pause_s=0.4, traces=False) as process:
+        with training(tmp_path, receiver.endpoint, protocol, end="told", traces=False) as process:
             wait_until(lambda: receiver.refused, "a request", 60)
             receiver.status, receiver.grpc_status, receiver.answer_headers = 200, None, {}
             time.sleep(0.7)  # longer than our own pause would be

@@ -411,10 +411,10 @@ class TestInputs:
 
     def test_a_tensor_on_another_device_is_refused(self) -> None:
         with fake_cuda():
-            there, here = torch.empty(3, device="cuda"), torch.empty(3, device="meta")
+            there, here = torch.empty(3, device="cuda:0"), torch.empty(3, device="cuda:1")
             mask = torch.empty(3, dtype=torch.bool, device="cuda")
             with pytest.raises(
-                RecordError, match="expected all values on one device, got trainer on cuda:0, rollout on"
+                RecordError, match="expected all values on one device, got trainer on cuda:0, rollout on cuda:1"
             ):
                 record(Tracker(), there, here, mask)
 

@@ -63,7 +63,7 @@ def as_values(key: str, values: Any, mask: Any | None, mask_name: str) -> Any:
     """Values as a NumPy array, or as a tensor where they lie on a device, checked against the mask."""
     try:
         given = fold.real_tensor(values) if fold.on_device(values) else fold.as_array(values)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:  # a tensor without numbers raises RuntimeError
         raise RecordError(
             f"{key}: expected a tensor, array or sequence of real numbers, got {summary(values)}"
         ) from error
