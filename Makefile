@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 JOBS ?= 3
 
-.PHONY: demo demo-appo demo-ppo demo-llm test lint types wheel bench check clean
+.PHONY: demo demo-appo demo-ppo demo-llm demo-rollouts test lint types wheel bench check clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    a real training with all telemetry on (curl 127.0.0.1:9464/metrics while it runs)"
-	@echo "make demo-appo, demo-ppo, demo-llm    three more: unilab-rl's APPO, rsl_rl's PPO, GRPO with overlapping rollouts"
+	@echo "make demo-llm    asynchronous GRPO: two trainer ranks, two rollout workers, a controller; learns sums in two minutes"
+	@echo "make demo-appo, demo-ppo, demo-rollouts    three more: unilab-rl's APPO, rsl_rl's PPO, rollouts with tool calls"
 	@echo "make test    all tests, against real servers where they can be had"
 	@echo "make check   tests, lint, types, wheel: what CI runs"
 	@echo "make bench   what recording costs, side by side with others"
@@ -28,6 +29,9 @@ demo-ppo: $(VENV)/.test
 	@$(BIN)/python examples/ppo_rsl_rl.py
 
 demo-llm: $(VENV)/.demo
+	@$(BIN)/python examples/grpo_arithmetic.py
+
+demo-rollouts: $(VENV)/.demo
 	@$(BIN)/python examples/llm_rollouts.py
 
 test: $(VENV)/.test tools

@@ -1,8 +1,9 @@
-"""What `llm_rollouts.py` prints at its end: where rollouts spent their time, how old they were, how good they got."""
+"""What both GRPO examples print at their end: where rollouts spent their time, how old they were, how good they got."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import rltel
 from rltel.rl import sessions
 
 SHOWN = {
-    "reward": "reward",
+    "reward": "groups/reward/avg",
     "pass@1": "groups/pass@1",
     "pass@8": "groups/pass@8",
     "no variance": "groups/zero_variance_fraction",
@@ -21,9 +22,9 @@ SHOWN = {
 """Keys of the record, of which the first and the last steps are compared."""
 
 
-def report(run_dir: Path, samples: list[dict[str, Any]]) -> None:
+def report(run_dir: Path, samples: Sequence[dict[str, Any]] = ()) -> None:
     """From what is in the run directory, after the run."""
-    lines = [line.values for line in rltel.read_jsonl(run_dir) if "reward" in line.values]
+    lines = [line.values for line in rltel.read_jsonl(run_dir) if SHOWN["reward"] in line.values]
     for name, key in SHOWN.items():
         numbers = [values[key] for values in lines]
         print(f"{name:<16}{np.mean(numbers[:5]):.3f} at first, {np.mean(numbers[-5:]):.3f} at last")

@@ -1,0 +1,214 @@
+"""GRPO on sums: two torchrun ranks, two rollout workers, a controller; every measure of LLM RL shows real values."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rltel
+from realparts.requirements import REPOSITORY
+from realparts.trace_processor import query
+from rltel.export.jsonl import Line
+from rltel.rl import sessions
+
+pytestmark = pytest.mark.xdist_group("demo")  # one after the other: two demos at once would share two cores
+
+EXAMPLE = REPOSITORY / "examples" / "grpo_arithmetic.py"
+ITERATIONS, WARM_UP = 40, 170
+ROLLOUTS = 128
+"""Of an update: 16 groups of 8."""
+
+_QUERIES = {
+    "consumed": """
+        with rollout as (select id, ts, ts + dur ended from slice where name = 'rollout'),
+        train as (select id, ts from slice where name = 'train')
+        select count(*) n, count(distinct r.id) rollouts, count(distinct t.id) updates, min(t.ts - r.ended) least
+        from flow f join rollout r on f.slice_out = r.id join train t on f.slice_in = t.id
+    """,
+    "weights": """
+        select o.name source, i.name target, count(*) n, min(i.ts - o.ts) least
+        from flow f join slice o on f.slice_out = o.id join slice i on f.slice_in = i.id
+        where i.name = 'weight_load' group by 1, 2
+    """,
+    "at_once": """
+        select count(distinct e.id) n from slice e join slice t
+        on e.name = 'engine_step' and t.name = 'train' and e.ts < t.ts + t.dur and t.ts < e.ts + e.dur
+    """,
+    "processes": "select name from process where name is not null order by 1",
+    "errors": "select name, value from stats where severity in ('error', 'data_loss') and value > 0",
+}
+
+
+def command(folder: Path, *options: str) -> dict[str, Any]:
+    """How the example is started."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("RLTEL_", "OTEL_"))}
+    return {
+        "args": [sys.executable, str(EXAMPLE), "--log-root", str(folder / "logs"), *options],
+        "cwd": folder,
+        "env": clean | {"RLTEL_PROMETHEUS_PORT": "0", "RLTEL_OTLP_ENABLED": "0"},
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+        "text": True,
+    }
+
+
+def run_dir_in(folder: Path) -> Path:
+    (found,) = (folder / "logs").glob("grpo/arithmetic/*")
+    return found
+
+
+@dataclass
+class Training:
+    """What one run of the example left."""
+
+    run_dir: Path
+    said: str
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        """The writer's record."""
+        return list(rltel.read_jsonl(self.run_dir))
+
+    @property
+    def updates(self) -> list[Mapping[str, Any]]:
+        """The values of each."""
+        return [line.values for line in self.lines if line.axis == "train" and "groups/pass@1" in line.values]
+
+    @cached_property
+    def rows(self) -> dict[str, list[dict[str, Any]]]:
+        """What the timeline answers."""
+        answers = query(self.run_dir / "timeline.pftrace", *_QUERIES.values())
+        return dict(zip(_QUERIES, answers, strict=True))
+
+
+@pytest.fixture(scope="module")
+def training(tmp_path_factory: pytest.TempPathFactory) -> Training:
+    folder = tmp_path_factory.mktemp("grpo")
+    options = ("--iterations", str(ITERATIONS), "--warm-up", str(WARM_UP))
+    process = subprocess.run(**command(folder, *options), timeout=400, check=False)
+    assert process.returncode == 0, process.stdout
+    assert "Traceback" not in process.stdout
+    return Training(run_dir_in(folder), process.stdout)
+
+
+def test_it_learns(training: Training) -> None:
+    """In its whole length (`make demo-llm`) it goes from under one half to over nine tenths."""
+    rewards = [values["groups/reward/avg"] for values in training.updates]
+    assert len(rewards) == ITERATIONS
+    assert np.mean(rewards[-8:]) > np.mean(rewards[:8]) + 0.05
+    accuracy = [line.values["eval/accuracy"] for line in training.lines if line.axis == "eval"]
+    assert len(accuracy) == 3
+    assert accuracy[-1] > accuracy[0]
+    assert "reward " in training.said
+
+
+def test_an_update_has_every_rank_and_worker_in_it(training: Training) -> None:
+    for values in training.updates:
+        assert values["groups/n_groups"] == 16
+        assert values["groups/n_rollouts"] == ROLLOUTS
+        tokens = values["ppo_actor/train_infer/n_valid_tokens"]
+        assert tokens == values["ppo_actor/update/version_stats/n_valid_generated_tokens"]
+        assert tokens == pytest.approx(ROLLOUTS * values["groups/length/avg"])
+        assert values["ppo_actor/update/n_valid_tokens"] <= tokens, "what was cut off is not learned from"
+        assert values["train_perf/devices"] == 2
+        assert 0 < values["train_perf/mfu"] < 1
+
+
+def test_rollouts_are_stale_and_engines_differ(training: Training) -> None:
+    at = "ppo_actor/update/version_stats/"
+    for values in training.updates[3:]:
+        assert values[at + "sample_staleness_theta_max"] >= 1
+        assert values[at + "future_token_fraction"] == 0
+        assert values["ppo_actor/train_infer/logp_abs_diff/avg"] > 0
+        assert 0 < values["ppo_actor/train_infer/effective_sample_size"] < 1
+    assert max(values[at + "stale_token_fraction"] for values in training.updates) == 1
+
+
+def test_loads_of_experts_are_of_training_alone(training: Training) -> None:
+    """Of mini-batches once, padding included: not of recomputed logprobs, evaluations or the warm-up."""
+    for values in training.updates:
+        loads = [values[f"moe_balance/layer_2/expert_{expert}/tokens"] for expert in range(4)]
+        assert sum(loads) % (2 * ROLLOUTS // 2) == 0, "two experts a token, and two ranks' rows of one length each"
+        longest = sum(loads) / 2 / ROLLOUTS
+        assert 8 <= longest <= 11
+        assert 1 <= values["moe_balance/layer_2/max_over_ideal"] <= 4
+
+
+def test_each_rollout_is_a_line_of_its_own_with_the_update_that_consumed_it(training: Training) -> None:
+    every = list(sessions.read(training.run_dir))
+    assert {session["status"] for session in every} <= {"accepted", "rejected", "dropped"}
+    consumed = [by["step"] for session in every for by in session["consumed"]]
+    assert all(session["status"] == "accepted" for session in every if session["consumed"])
+    per_update = Counter(consumed)
+    assert sorted(per_update) == list(range(ITERATIONS))
+    for step, values in enumerate(training.updates):
+        assert per_update[step] == values["rollout/sessions/consumed"]
+        whole = 1 - values["groups/truncated_fraction"]
+        assert per_update[step] == pytest.approx(ROLLOUTS * whole)
+    versions = [session["policy_versions"] for session in every if session["policy_versions"]]
+    assert any(len(each) > 1 for each in versions), "new weights come in the middle of some answers"
+
+
+def test_an_arrow_leads_from_each_rollout_to_its_update(training: Training) -> None:
+    (row,) = training.rows["consumed"]
+    consumed = sum(values["rollout/sessions/consumed"] for values in training.updates)
+    assert row["n"] == row["rollouts"] == consumed
+    assert row["updates"] == 2 * ITERATIONS, "on both ranks"
+    assert row["least"] > 0
+
+
+def test_arrows_lead_from_weights_to_where_they_are_loaded(training: Training) -> None:
+    """In each worker, but for the first policy, which is published before there are iterations, and the last."""
+    (row,) = training.rows["weights"]
+    assert row["source"] == "weight_publish"
+    assert 2 * (ITERATIONS - 1) <= row["n"] <= 2 * ITERATIONS
+    assert row["least"] > 0
+
+
+def test_workers_generate_while_ranks_train(training: Training) -> None:
+    (row,) = training.rows["at_once"]
+    assert row["n"] > ITERATIONS
+    assert training.rows["errors"] == []
+    names = [row["name"] for row in training.rows["processes"]]
+    assert Counter(name.split()[0] for name in names) == {"controller": 1, "learner": 2, "rollout": 2}
+
+
+@pytest.mark.parametrize("victim", ["the user says stop", "a worker dies"])
+def test_nobody_is_left_behind(victim: str, tmp_path: Path) -> None:
+    options = ("--iterations", "10000", "--warm-up", "2", "--no-moe")
+    process = subprocess.Popen(**command(tmp_path, *options), start_new_session=True)
+    with process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("step "):
+                break
+        family = descendants(process.pid)
+        if victim == "a worker dies":
+            worker = next(pid for pid in family if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes())
+            os.kill(worker, signal.SIGKILL)
+        else:
+            os.killpg(process.pid, signal.SIGINT)
+        said = process.stdout.read()
+    assert process.returncode == (1 if victim == "a worker dies" else 0), said
+    deadline = time.monotonic() + 60
+    while any(Path(f"/proc/{pid}").exists() for pid in family):
+        assert time.monotonic() < deadline, "somebody lives on"
+        time.sleep(0.1)
+    summary = (run_dir_in(tmp_path) / "run_summary.json").read_text()
+    assert '"status": "interrupted"' in summary
+
+
+def descendants(pid: int) -> list[int]:
+    """Of a process, all of them."""
+    children = [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [*children, *(grandchild for child in children for grandchild in descendants(child))]
