@@ -62,6 +62,39 @@ def test_of_data_parallel_groups_that_with_the_first_rank(four: Ranks, parts: li
     assert four.run(on_rank) == [rank in parts[0] for rank in range(4)]
 
 
+def test_none_among_several_is_a_parallelism_that_is_not_used(four: Ranks) -> None:
+    """Torch takes None for the group of all ranks: three data-parallel ranks of four would count nothing."""
+
+    def on_rank(rank: int) -> list[bool]:
+        pairs = own_group(rank, [[0, 1], [2, 3]])
+        return [counts_here([pairs, None]), counts_here([None, pairs]), counts_here([None]), counts_here([])]
+
+    assert four.run(on_rank) == [[rank % 2 == 0] * 2 + [True] * 2 for rank in range(4)]
+
+
+def test_a_device_mesh_is_its_group(four: Ranks) -> None:
+    def on_rank(rank: int) -> list[bool]:
+        from torch.distributed.device_mesh import init_device_mesh
+
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        return [counts_here(mesh["tp"]), counts_here([mesh["tp"], mesh["dp"]]), counts_here(None, mesh["dp"])]
+
+    assert four.run(on_rank) == [[rank in (0, 2), rank == 0, rank in (0, 2)] for rank in range(4)]
+
+
+def test_a_device_mesh_of_two_dimensions_is_no_group(four: Ranks) -> None:
+    def on_rank(rank: int) -> str:
+        from torch.distributed.device_mesh import init_device_mesh
+
+        try:
+            counts_here(init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp")))
+        except RecordError as error:
+            return str(error)
+        return ""
+
+    assert all("duplicated_over: expected a process group, got" in said for said in four.run(on_rank))
+
+
 def test_training_ranks_may_be_some_of_all(four: Ranks) -> None:
     def on_rank(rank: int) -> bool:
         training = own_group(rank, [[0, 1], [2, 3]])

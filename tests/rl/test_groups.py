@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -118,6 +120,12 @@ class TestEstimators:
         assert groups.pass_at_k(200, 0, 100) == 0
         assert groups.pass_at_k(200, 101, 100) == 1
 
+    def test_best_at_k_of_any_kind_of_rewards(self) -> None:
+        for rewards in ([1.0, 2.0], np.array([1, 2], np.int8), torch.tensor([1.0, 2.0], dtype=torch.bfloat16)):
+            assert groups.best_at_k(rewards, 1) == 1.5
+        with pytest.raises(ValueError, match="one for each rollout"):
+            groups.best_at_k([[1.0], [2.0]], 1)
+
     def test_unbiased_where_the_plain_estimate_is_not(self) -> None:
         """1 - (1 - c/n)^k, Chen et al.: "an underestimate". Over all outcomes of 4 rollouts, each right with 0.3."""
         p, n, k = 0.3, 4, 2
@@ -215,6 +223,54 @@ class TestGroups:
         assert found["groups/pass@3"] == 1
         assert found["groups/zero_variance_fraction"] == pytest.approx(1 / 3)
 
+    def test_a_batch_whose_groups_are_all_small_stops_no_training(self) -> None:
+        """How large groups are is the batch's matter where no size is given: filters leave what they leave."""
+
+        def record(tracker: Any) -> None:
+            groups.record([1, 0, 1], prompt_ids=[7, 7, 8], correct=[True, False, True], k=(1, 8), tracker=tracker)
+
+        found = exported(record)
+        assert found["groups/pass@1"] == 0.75
+        assert not {"groups/pass@8", "groups/best@8"} & found.keys()
+
+    @pytest.mark.parametrize(
+        "prompt_ids",
+        [
+            torch.tensor([3, 5, 3, 5]),
+            list(torch.tensor([3, 5, 3, 5])),  # tensors hash by where they are, and none is another's equal
+            list(np.array([3, 5, 3, 5])),
+            torch.tensor([[3, 1], [3, 2], [3, 1], [3, 2]]),
+            np.array([[3, 1], [3, 2], [3, 1], [3, 2]]),
+            [torch.tensor([3, 1]), torch.tensor([3]), torch.tensor([3, 1]), torch.tensor([3])],
+            [[3, 1], [3], [3, 1], [3]],
+            [("a", [1]), ("b", [1]), ("a", [1]), ("b", [1])],
+            ["a", 1, "a", 1],
+            (each for each in "abab"),
+        ],
+    )
+    def test_prompts_are_told_apart_by_what_they_are(self, prompt_ids: Any) -> None:
+        found = exported(lambda tracker: groups.record([1, 0, 1, 0], prompt_ids=prompt_ids, tracker=tracker))
+        assert found["groups/n_groups"] == 2
+        assert found["groups/zero_variance_fraction"] == 1
+
+    def test_whether_a_nan_is_correct_is_not_known(self) -> None:
+        correct = torch.tensor([NAN, 0.0, 1.0, 1.0])
+
+        def record(tracker: Any) -> None:
+            groups.record([0, 0, 1, 1], group_size=2, correct=correct, k=(1, 2), tracker=tracker)
+
+        found = exported(record)
+        with cpu_as_device():
+            assert exported(record) == pytest.approx(found, nan_ok=True)
+        for key in ("pass@1", "pass@2", "all_correct_fraction", "none_correct_fraction"):
+            assert math.isnan(found[f"groups/{key}"])
+            assert found[f"groups/{key}/nonfinite"] == 1
+
+    @pytest.mark.parametrize("k", [2, (1, 2), [1, 2], {1, 2}, range(1, 3), np.array([1, 2]), torch.tensor([1, 2])])
+    def test_k_comes_in_any_form(self, k: Any) -> None:
+        found = exported(lambda tracker: groups.record([1, 0], group_size=2, k=k, tracker=tracker))
+        assert found["groups/best@2"] == 1
+
     def test_a_group_that_is_split_over_calls_is_refused(self) -> None:
         """A half would count as a whole group, with its variance and its pass@k made up."""
         with pytest.raises(RecordError, match=r"4 rollouts of each prompt in one call, got 'b': 2; bring"):
@@ -231,11 +287,15 @@ class TestGroups:
             ({"group_size": 2, "correct": [True]}, "correct: expected one for each rollout"),
             ({"group_size": 2, "lengths": [[1, 2, 3, 4]]}, "lengths: expected one for each rollout"),
             ({"prompt_ids": [1, 2]}, "a prompt_id for each of 4"),
-            ({"prompt_ids": [[1], [1], [2], [2]]}, "strings or numbers"),
+            ({"prompt_ids": [{1}, {1}, {2}, {2}]}, "numbers, texts or rows of them, got set {1}"),
+            ({"prompt_ids": {1: 1, 2: 1, 3: 2, 4: 2}}, "one for each rollout"),
             ({"prompt_ids": 7}, "one for each rollout"),
-            ({"group_size": 2, "k": (3,)}, "at most the largest group's 2"),
+            ({"group_size": 2, "k": (3,)}, "at most the group's 2"),
             ({"group_size": 2, "k": (0,)}, "whole numbers >= 1"),
             ({"group_size": 2, "k": "1"}, "whole numbers >= 1"),
+            ({"group_size": 2, "k": np.array([1.5])}, "whole numbers >= 1, got 1.5"),
+            ({"group_size": 2, "tolerance": NAN}, "tolerance: expected a number >= 0"),
+            ({"group_size": 2, "tolerance": "1"}, "tolerance: expected a number >= 0"),
         ],
     )
     def test_what_cannot_be_is_refused_and_nothing_is_recorded(self, options: dict[str, Any], message: str) -> None:
@@ -250,6 +310,31 @@ class TestGroups:
         assert math.isnan(found["groups/zero_variance_fraction"])
         assert same(found["groups/reward/max"], wrong)
         assert same(found["groups/reward_mean/max"], wrong)
+
+    @pytest.mark.parametrize("on_device", [False, True])
+    def test_a_reward_that_is_never_the_best_does_not_matter_to_the_best(self, on_device: bool) -> None:
+        """-inf marks what is out of bounds; its weight of 0 must not make NaN of it."""
+
+        def record(tracker: Any) -> None:
+            rewards = torch.tensor([-INF, 1.0, 3.0, 2.0])
+            groups.record(rewards if on_device else rewards.numpy(), group_size=4, k=(2, 4), tracker=tracker)
+
+        with cpu_as_device() if on_device else nullcontext():
+            found = exported(record)
+        assert found["groups/best@2"] == pytest.approx((3 * 3 + 2 * 2 + 1) / 6)
+        assert found["groups/best@4"] == 3
+        assert groups.best_at_k([-INF, 1.0, INF], 2) == INF
+
+    def test_a_trainer_s_handling_of_floating_point_errors_is_not_for_us(self) -> None:
+        wild = [NAN, 1.0, INF, -INF, 1e308, 1e308]
+        with np.errstate(all="raise"):
+            found = exported(lambda tracker: groups.record(wild, group_size=2, k=(1, 2), tracker=tracker))
+            assert math.isnan(groups.entropy_of(np.array([NAN, 1e4])))
+            assert groups.entropy_of(np.array([1e4, -1e4])) == 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            again = exported(lambda tracker: groups.record(wild, group_size=2, k=(1, 2), tracker=tracker))
+        assert again == pytest.approx(found, nan_ok=True)
 
     def test_rewards_that_differ_little_may_count_as_the_same(self) -> None:
         def record(tolerance: float) -> Flat:
@@ -342,8 +427,15 @@ class TestEntropy:
             groups.record_entropy([0.1], logits=[[0.1]])
         with pytest.raises(RecordError, match="vocabulary"):
             groups.entropy_of(3.0)
-        with pytest.raises(RecordError, match="above 0"):
-            groups.entropy_of([[1.0]], temperature=0.0)
+        for temperature in (0.0, -1.0, NAN, "1", None):
+            with pytest.raises(RecordError, match="above 0"):
+                groups.entropy_of([[1.0]], temperature=temperature)  # type: ignore[arg-type]  # what is refused
+        for logits in ([[1.0, 2.0], [1.0]], [["a"]], torch.zeros(2, 3, dtype=torch.complex64), None):
+            with pytest.raises(RecordError, match="logits: expected"):
+                groups.record_entropy(logits=[[None]] if logits is None else logits)
+
+    def test_a_certain_token_has_none_and_no_negative_one(self) -> None:
+        assert math.copysign(1.0, groups.entropy_of(np.array([1e30, -1e30]))) == 1.0
 
 
 class TestRepetition:
@@ -376,6 +468,26 @@ class TestRepetition:
         assert found["groups/repetition/avg"] == pytest.approx((0 + 0.75 + 0) / 3)
         assert found["groups/loop_fraction/avg"] == pytest.approx((0 + 1 + 0) / 3)
         assert exported(lambda tracker: groups.record_repetition([], tracker=tracker)) == {}
+
+    @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16])
+    def test_tokens_are_told_apart_by_what_they_are(self, dtype: torch.dtype) -> None:
+        """Tensors hash by where they are: nothing would ever repeat."""
+        tokens = torch.tensor([5, 5, 5, 5, 5], dtype=dtype)
+        for form in (tokens, list(tokens), tokens.numpy(), list(tokens.numpy()), tokens.tolist(), "55555"):
+            assert groups.repeated_ngrams(form, 2) == 0.75
+            assert groups.loop_length(form) == 5
+        found = exported(lambda tracker: groups.record_repetition([list(tokens)], n=2, tracker=tracker))
+        assert found["groups/repetition/avg"] == 0.75
+
+    @pytest.mark.parametrize("completions", [None, 7, "text", [7], [[{1}]], [None]])
+    def test_what_has_no_tokens_is_refused(self, completions: Any) -> None:
+        with pytest.raises(RecordError, match="record_repetition: expected"):
+            groups.record_repetition(completions, tracker=rltel.get("refused"))
+
+    @pytest.mark.parametrize("n", [0, -1, 2.5, "2", None])
+    def test_n_is_a_whole_number(self, n: Any) -> None:
+        with pytest.raises(RecordError, match="n: expected a whole number >= 1"):
+            groups.record_repetition([[1, 2]], n=n, tracker=rltel.get("refused"))
 
     def test_text_is_no_list_of_tokens(self) -> None:
         with pytest.raises(RecordError, match="expected tokens"):
@@ -425,6 +537,34 @@ class TestSamples:
             self.rows(columns={"version": [1]})
         with pytest.raises(RecordError, match="reward: that name is taken"):
             self.rows(columns={"reward": list(range(8))})
+
+    @pytest.mark.parametrize("name", ["best", "worst", "random", "max_chars"])
+    def test_fewer_than_none_are_refused(self, name: str) -> None:
+        """A slice to -1 is all but the last."""
+        with pytest.raises(RecordError, match=f"{name}: expected a number >= 0, got -1"):
+            self.rows(**{name: -1})
+
+    def test_rewards_of_any_kind(self) -> None:
+        for rewards in (torch.tensor([0.5, 1.0], dtype=torch.bfloat16), np.array([False, True]), [0, 1]):
+            row = groups.sample_completions(["p", "q"], ["c", "d"], rewards, best=1, worst=0, random=0)[0]
+            assert (row["prompt"], row["reward"], type(row["reward"])) == ("q", 1.0, float)
+        with pytest.raises(RecordError, match="rewards: expected a tensor, array or sequence of real numbers"):
+            groups.sample_completions(["p"], ["c"], [None])  # type: ignore[list-item]  # what is refused
+
+    def test_a_negative_step_or_seed_draws_as_well(self) -> None:
+        def drawn(step: int) -> list[str]:
+            return [row["prompt"] for row in self.rows(best=0, worst=0, random=3, seed=-7, step=step)]
+
+        assert [drawn(step) for step in (-1, -2, -3, -4)] == [drawn(step) for step in (-1, -2, -3, -4)]
+        assert len({tuple(drawn(step)) for step in range(-9, 0)}) > 1
+
+    def test_messages_are_shown_and_cut_and_redacted_as_text(self) -> None:
+        messages = [[{"role": "user", "content": "secret " * 10}]]
+        (row,) = groups.sample_completions(
+            messages, ["c"], [1.0], max_chars=30, redact=lambda text: text.replace("secret", "*")
+        )  # type: ignore[arg-type]  # a chat's prompts are often lists
+        assert "secret" not in row["prompt"]
+        assert row["prompt"].endswith("more)")
 
     def test_few_rollouts(self) -> None:
         assert groups.sample_completions([], [], []) == []

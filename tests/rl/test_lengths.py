@@ -1,5 +1,7 @@
 """Lengths of sequences, from masks and as they are."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -72,6 +74,17 @@ def test_lengths_are_whole_numbers(lengths: object) -> None:
 def test_no_length_is_negative(lengths: object) -> None:
     with pytest.raises(RecordError, match=r"lengths: expected whole numbers >= 0, got -1"):
         lengths_of(lengths=lengths)
+
+
+@pytest.mark.parametrize("given", [{"attention_mask": [[1, 1], [1]]}, {"lengths": [[1], [2, 3]]}])
+def test_ragged_lists_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(RecordError, match="expected a tensor, an array or equally long lists, got list"):
+        lengths_of(**given)
+
+
+def test_a_mask_of_anything_but_numbers_is_refused() -> None:
+    with pytest.raises(RecordError, match=r"attention_mask: expected \[sequences, length\]"):
+        lengths_of([["1", None]])
 
 
 def test_a_mask_or_lengths_not_both_and_not_neither() -> None:

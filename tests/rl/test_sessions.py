@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import json
 import pickle
@@ -14,14 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rltel
 from export.making import identity, run_python, wait_until
 from realparts.lane_reading import read
-from realparts.measures import Flat
+from realparts.measures import Flat, cpu_as_device
 from rltel.core.errors import PayloadError, RecordError, RltelError
 from rltel.export.sink import Destination
 from rltel.record.recorder import Recorder
@@ -30,6 +33,7 @@ from rltel.reduce.workers import Receiver, Sender
 from rltel.rl import sessions as public
 from rltel.rl.sessions import registry
 from rltel.rl.sessions.file import SessionFile
+from rltel.rl.sessions.lines import line_of
 from rltel.rl.sessions.log import SessionLog
 from rltel.rl.sessions.registry import Sessions
 from rltel.rl.sessions.session import ENDS, Session, current
@@ -189,6 +193,52 @@ class TestLifecycle:
             house.submit(version)
         with pytest.raises(RecordError, match="whole number"):
             house.submit().used_policy(version)
+
+    def test_what_is_added_is_a_number_or_nothing_is(self, house: House) -> None:
+        session = house.submit()
+        session.add(a=1, b=np.float32(0.5), c=torch.tensor(3), d=torch.tensor([2.5], dtype=torch.bfloat16), e=True)
+        for wrong in ("x", None, [1], np.zeros(2), torch.zeros(2), torch.zeros(1, device="meta"), 1j):
+            with pytest.raises(RecordError, match=r"session: add\(f\): expected a number, got"):
+                session.add(a=1, f=wrong)
+        with cpu_as_device(), pytest.raises(RecordError, match=r"add\(g\): expected a number, got Tensor"):
+            session.add(g=torch.tensor(1))  # it would have to be waited for
+        session.accept()
+        assert house.line()["counters"] == {"a": 1, "b": 0.5, "c": 3, "d": 2.5, "e": True}
+
+    def test_no_tensor_is_kept_and_single_numbers_are_numbers(self, house: House) -> None:
+        many, one = torch.zeros(100), torch.tensor(0.25, requires_grad=True)
+        seen = [weakref.ref(many), weakref.ref(one)]
+        session = house.submit(many=many, one=one)
+        session.set(array=np.zeros((2, 3)), flag=np.bool_(True), half=torch.tensor(0.5).bfloat16())
+        with session.phase("generate", many=many):
+            pass
+        with cpu_as_device():
+            session.set(there=torch.tensor(1.0))
+        del many, one
+        gc.collect()
+        assert [each() for each in seen] == [None, None]
+        session.accept()
+        assert house.line()["attributes"] == {
+            "many": "Tensor of shape (100,), dtype torch.float32",
+            "one": 0.25,
+            "array": "ndarray of shape (2, 3), dtype float64",
+            "flag": True,
+            "half": 0.5,
+            "there": "Tensor of shape (), dtype torch.float32",
+        }
+
+    def test_more_than_a_line_holds_is_said(self, house: House) -> None:
+        session = house.submit(**{f"a{number}": 1 for number in range(70)})
+        session.add(**{f"c{number}": 1 for number in range(65)})
+        session.accept()
+        line = house.line()
+        assert (len(line["attributes"]), line["attributes_left_out"]) == (64, 6)
+        assert (len(line["counters"]), line["counters_left_out"]) == (64, 1)
+
+    def test_it_stays_in_its_process_and_says_what_goes_to_another(self, house: House) -> None:
+        for copy_of in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(TypeError, match=r"stays in its process: send session\.ticket\(\)"):
+                copy_of(house.submit())
 
     def test_a_counter_takes_numbers(self, house: House) -> None:
         amount: Any = "5"
@@ -388,12 +438,74 @@ class TestVersions:
         assert (by["step"], by["policy_version"], by["staleness"]) == (40, 6, 3)
         assert lines[tickets[2].id]["consumed"][0]["staleness"] is None
 
+    def test_the_oldest_counts_beyond_the_versions_that_are_listed(self, house: House) -> None:
+        session = house.submit(99)
+        for version in range(100, 20, -1):
+            session.used_policy(version)
+        with pytest.raises(RecordError, match="policy_version: expected a whole number"):
+            session.used_policy("x")  # type: ignore[arg-type]  # what is refused
+        session.accept(current_version=30)
+        assert session.ticket().policy_version == session.policy_version == 21
+        line = house.line()
+        assert (line["policy_version"], line["staleness"], len(line["policy_versions"])) == (21, 9, 64)
+
+    def test_samples_of_one_session_consume_it_once(self, house: House) -> None:
+        """Its turns may be samples of their own, each with the ticket."""
+        tickets = [Ticket("a", 1, 3), Ticket("b", 2, 1), Ticket("a", 1, 3)]
+        consumed = house.sessions.consume(tickets, 4, 7, house.trackers.get("rollout"))
+        assert consumed.staleness == [1, 3, 1]
+        assert consumed.flows == [1, 2]
+        (update,) = house.sessions.take()
+        assert isinstance(update, registry.Update)
+        assert (update.sessions, update.staleness) == (["a", "b"], [1, 3])
+        stats = house.stats()
+        assert stats["rollout/sessions/consumed"] == 2
+        assert stats["rollout/sessions/staleness/avg"] == 2
+
+    def test_one_by_itself_is_one(self, house: House) -> None:
+        session = house.submit(3)
+        for one in (session, session.ticket()):
+            assert house.sessions.consume(one, 4, None, house.trackers.get("rollout")).staleness == [1]
+
+    @pytest.mark.parametrize("given", ["abc", b"abc", 7, None, {"id": "a", "flow": 1, "policy_version": None}])
+    def test_what_is_no_list_is_refused(self, house: House, given: Any) -> None:
+        with pytest.raises(PayloadError, match="consume: expected a list of sessions or their tickets, got"):
+            house.sessions.consume(given, 4, None)
+
+    @pytest.mark.parametrize(
+        ("version", "step"), [(2**70, None), (1.5, None), ("4", None), (4, 1.5), (4, "7"), (4, 2**70)]
+    )
+    def test_versions_and_steps_are_whole_numbers_or_nothing_is_recorded(
+        self, house: House, version: Any, step: Any
+    ) -> None:
+        with pytest.raises(RecordError, match=r"session: (policy_version|step): expected a whole number"):
+            house.sessions.consume([Ticket("a", 1, 1)], version, step, house.trackers.get("rollout"))
+        assert "rollout/sessions/consumed" not in house.stats()
+
+    def test_a_step_that_a_tensor_holds_is_a_number_in_the_line(self, house: House) -> None:
+        version: Any = torch.tensor(4)
+        house.sessions.consume([Ticket("a", 1, 1)], version, np.int64(7), house.trackers.get("rollout"))  # type: ignore[arg-type]  # NumPy's are numbers, too
+        (update,) = house.sessions.take()
+        assert isinstance(update, registry.Update)
+        assert msgspec.json.decode(line_of(update))["step"] == 7
+
+    @pytest.mark.parametrize("flow", [-1, 2**64, "x", 1.5])
+    def test_an_arrow_is_a_number_of_64_bits(self, house: House, flow: Any) -> None:
+        with pytest.raises(RecordError, match=r"session: flow: expected a number from rltel\.new_flow"):
+            house.submit(flow=flow)
+
     def test_a_session_of_this_process_needs_no_ticket(self, house: House) -> None:
         with house.submit(2) as session:
             pass
         assert house.sessions.consume([session], 2, None, house.trackers.get("rollout")).staleness == [0]
 
-    @pytest.mark.parametrize("given", ["abc", 7, None, [1, 2, 3], ["a", "b", 3], ["a", 1], {"id": "a"}, ["a", 1, 0.5]])
+    @pytest.mark.parametrize(
+        "given",
+        [
+            "abc", 7, None, [1, 2, 3], ["a", "b", 3], ["a", 1], {"id": "a"}, ["a", 1, 0.5],
+            ["a", -1, 1], ["a", 2**64, 1], ["a", 1, 2**70], ["a" * 65, 1, 1],
+        ],
+    )  # fmt: skip
     def test_what_is_no_ticket_is_refused_and_nothing_is_recorded(self, house: House, given: Any) -> None:
         good = Ticket("a", 1, 1)
         with pytest.raises(PayloadError, match="expected a session's ticket"):
@@ -600,8 +712,6 @@ class TestFile:
     @settings(max_examples=50)
     @given(st.dictionaries(st.text(max_size=8), st.none() | st.booleans() | st.integers() | st.floats() | st.text()))
     def test_any_attribute_makes_a_line_that_reads(self, attributes: dict[str, Any]) -> None:
-        from rltel.rl.sessions.lines import line_of
-
         house = Sessions(Recorder())
         session = house.submit(1, attributes, tracker=Trackers(Recorder()).get("rollout"))
         session.accept()

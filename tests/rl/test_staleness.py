@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ from rltel.names.catalogue import catalogue
 from rltel.record.recorder import Recorder
 from rltel.record.tracker import Tracker
 from rltel.reduce.trackers import Trackers
-from rltel.rl import staleness
+from rltel.rl import inputs, staleness
 from rltel.rl.inputs import to_prediction_positions
 
 AT = "version_stats/"
@@ -261,8 +262,9 @@ class TestInputs:
         [
             ([1, 2], [True], 5, {}, r"staleness: versions: expected the shape of the mask, \(1,\), got \(2,\)"),
             ([1], [1], 5, {}, "staleness: mask: expected a bool mask, got dtype int64"),
-            ([1], [True], 5.0, {}, "staleness: current_version: expected an int, got float 5.0"),
-            ([1], [True], None, {}, "staleness: current_version: expected an int, got NoneType None"),
+            ([1], [True], 5.0, {}, "staleness: current_version: expected an int of 64 bits, got float 5.0"),
+            ([1], [True], None, {}, "staleness: current_version: expected an int of 64 bits, got NoneType None"),
+            ([1], [True], 10**400, {}, "staleness: current_version: expected an int of 64 bits, got int 1000"),
             ([1], [True], 5, {"meaning": "old"}, "meaning: expected one of checkpoint, areal-v2.0, got 'old'"),
         ],
     )
@@ -273,6 +275,25 @@ class TestInputs:
         with pytest.raises(RecordError, match=message):
             staleness.record(versions, mask, current, tracker=trackers.default, **options)
         assert dict(trackers.export_all()) == {}
+
+    def test_versions_on_the_host_beside_a_mask_on_a_device(self) -> None:
+        def recorded() -> Flat:
+            mask = torch.tensor([True, True, False])
+            return exported(lambda tracker: staleness.record(np.array([3, -1, 4]), mask, 5, tracker=tracker))
+
+        expected = recorded()
+        with cpu_as_device(), mock.patch.object(inputs, "_on_host", side_effect=AssertionError("it was waited for")):
+            assert recorded() == pytest.approx(expected)
+
+    @pytest.mark.parametrize("meaning", staleness.MEANINGS)
+    def test_a_trainer_s_handling_of_floating_point_errors_is_not_for_us(self, meaning: str) -> None:
+        with np.errstate(all="raise"):
+            found = exported(
+                lambda tracker: staleness.record(
+                    [math.nan, math.inf, 1.0], [True] * 3, 3, meaning=meaning, tracker=tracker
+                )
+            )
+        assert found["version_stats/n_valid_generated_tokens"] == 2
 
     def test_versions_are_exact_in_any_integer_dtype(self) -> None:
         for dtype in (torch.int64, torch.int32, torch.int16, torch.float32):

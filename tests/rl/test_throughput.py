@@ -389,6 +389,31 @@ def test_an_estimator_that_cannot_be_right_is_refused_at_once(trackers: Trackers
         measuring(trackers, host, model=lambda length: answer)
 
 
+def test_a_model_itself_says_its_config_and_is_not_called() -> None:
+    """Modules can be called, and so can estimators."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "vocab_size": 32, "head_dim": 8}
+    config = Qwen3Config(**sizes, num_attention_heads=2, num_key_value_heads=1)
+    found = []
+    for model in (config, Qwen3ForCausalLM(config)):
+        trackers, host = Trackers(Recorder()), Host()
+        train(measuring(trackers, host, model=model), host, [5], 1.0)
+        found.append(trackers.export_all()["train_perf/estimated_flops"])
+    assert found[0] == found[1] > 0
+
+
+def test_a_module_without_a_config_is_refused_and_not_called(trackers: Trackers, host: Host) -> None:
+    with pytest.raises(RecordError, match=r"expected a model's config .* got Linear"):
+        measuring(trackers, host, model=torch.nn.Linear(1, 1))
+
+
+@pytest.mark.parametrize("kind", [int, float, np.float32, np.float64, np.int64])
+def test_an_estimator_may_answer_with_any_real_number(trackers: Trackers, host: Host, kind: Any) -> None:
+    train(measuring(trackers, host, model=kind), host, [3, 4], 1.0)
+    assert trackers.export_all()["train_perf/estimated_flops"] == 7.0
+
+
 def test_an_estimator_that_fails_later_stops_no_training(
     trackers: Trackers, host: Host, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -440,6 +465,12 @@ def test_a_known_device_has_one(trackers: Trackers, host: Host, monkeypatch: pyt
 def test_a_peak_is_a_number_of_flops_a_second(trackers: Trackers, host: Host, peak: Any) -> None:
     with pytest.raises(RecordError, match="peak_flops: expected a finite number > 0"):
         measuring(trackers, host, peak_flops=peak)
+
+
+@pytest.mark.parametrize("peak", [1, 1.0, np.float32(1.0), np.int64(1)])
+def test_a_peak_may_be_any_real_number(trackers: Trackers, host: Host, peak: Any) -> None:
+    train(measuring(trackers, host, peak_flops=peak), host, [4], 2.0)
+    assert trackers.export_all()["train_perf/mfu"] == 8.0
 
 
 # --- on a device ------------------------------------------------------------------------------------------------------

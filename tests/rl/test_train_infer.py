@@ -153,6 +153,13 @@ class TestDefinitions:
         assert found[AT + "ratio_outside_10"] == 0.5
         assert found[AT + "nonfinite_logp_fraction"] == 0.0
 
+    def test_a_trainer_s_handling_of_floating_point_errors_is_not_for_us(self) -> None:
+        """An underflow of exp is no more than a small weight, and what overflows is what is measured."""
+        tokens = [(-1000.0, 0.0, True), (0.0, -900.0, True), (NAN, 0.0, True), (INF, INF, True)]
+        expected = exported(of_tokens(tokens))
+        with np.errstate(all="raise"):
+            assert exported(of_tokens(tokens)) == pytest.approx(expected, nan_ok=True)
+
     def test_an_infinite_logprob_is_no_overflow(self) -> None:
         """As top-p filtering returns for a token that it would never sample."""
         found = exported(of_tokens([(-1.0, -INF, True), (-1.0, -1.0, True)]))
@@ -204,6 +211,11 @@ class TestDerived:
     def test_equal_weights_leave_every_sample(self, trackers: Trackers) -> None:
         of_tokens([(-1.0, -2.0, True)] * 7)(trackers.default)
         assert trackers.export_all()[AT + "effective_sample_size"] == pytest.approx(1.0)
+
+    def test_squares_beyond_float64_leave_no_made_up_zero_among_many_samples(self, trackers: Trackers) -> None:
+        """The mean's square stays finite among enough tokens, and over an infinite mean of squares it would be 0."""
+        of_tokens([(0.0, -355.0, True), *[(0.0, 0.0, True)] * 999])(trackers.default)
+        assert math.isnan(trackers.export_all()[AT + "effective_sample_size"])
 
     def test_one_weight_above_all_leaves_one_sample(self, trackers: Trackers) -> None:
         of_tokens([(-1.0, -41.0, True), *[(-41.0, -1.0, True)] * 9])(trackers.default)
@@ -419,6 +431,19 @@ class TestInputs:
                 record(Tracker(), there, here, mask)
 
 
+def test_values_on_the_host_go_to_their_mask_which_would_have_to_be_waited_for() -> None:
+    """A mask on a device says where it is, and not what it is, until somebody waits."""
+
+    def recorded() -> Flat:
+        values = np.array([-1.0, -2.0, -3.0]), np.array([-1.5, -2.0, NAN])
+        return exported(lambda tracker: train_infer.record(*values, torch.tensor([True, True, False]), tracker=tracker))
+
+    expected = recorded()
+    with cpu_as_device(), mock.patch.object(inputs, "_on_host", side_effect=AssertionError("it was waited for")):
+        found = recorded()
+    assert found == pytest.approx(expected, nan_ok=True)
+
+
 class TestCosts:
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
     def test_no_synchronisation_on_cuda(self, dtype: torch.dtype) -> None:
@@ -495,10 +520,37 @@ class TestToPredictionPositions:
         assert to_prediction_positions(torch.empty(2, 0), last=0.0).shape == (2, 0)
         assert to_prediction_positions(np.empty(0), cu_seqlens=[0]).shape == (0,)
 
-    @pytest.mark.parametrize("cu_seqlens", [[0, 2], [1, 3], [], [[0, 3]]])
-    def test_lengths_that_do_not_fit_are_refused(self, cu_seqlens: Any) -> None:
-        with pytest.raises(RecordError, match="cu_seqlens: expected cumulative lengths from 0 to 3"):
-            to_prediction_positions(torch.ones(3), cu_seqlens=cu_seqlens)
+    @pytest.mark.parametrize("values", [torch.ones(3), np.ones(3)], ids=["torch", "numpy"])
+    @pytest.mark.parametrize(
+        "cu_seqlens", [[0, 2], [1, 3], [], [[0, 3]], [0, 2, 1, 3], [0.0, 3.0], [False, True], "03", [[0], [1, 3]], None]
+    )
+    def test_lengths_that_do_not_fit_are_refused(self, values: Any, cu_seqlens: Any) -> None:
+        cu_seqlens = torch.tensor([0, 4, 3], dtype=torch.int32) if cu_seqlens is None else cu_seqlens
+        with pytest.raises(RecordError, match="cu_seqlens: expected"):
+            to_prediction_positions(values, cu_seqlens=cu_seqlens)
+
+    def test_lengths_on_the_host_are_looked_at_beside_values_on_a_device(self) -> None:
+        with cpu_as_device(), pytest.raises(RecordError, match="grow from 0 to the 3 tokens, got list"):
+            to_prediction_positions(torch.ones(3), cu_seqlens=[0, 2, 1, 3])
+
+    def test_lengths_on_a_device_have_a_dtype_and_a_shape_that_are_looked_at(self) -> None:
+        with fake_cuda():
+            values = torch.empty(6, device="cuda")
+            for wrong in (torch.empty(3, device="cuda"), torch.empty(2, 3, device="cuda", dtype=torch.int32)):
+                with pytest.raises(RecordError, match="cu_seqlens: expected whole numbers"):
+                    to_prediction_positions(values, cu_seqlens=wrong)
+
+    @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint32])
+    def test_lengths_as_attention_kernels_take_them(self, dtype: Any) -> None:
+        ends = np.array([0, 2, 3], dtype)
+        assert to_prediction_positions(np.array([1, 2, 3]), last=-1, cu_seqlens=ends).tolist() == [2, -1, -1]
+        if dtype is not np.uint32:
+            ends = torch.from_numpy(ends)
+        assert to_prediction_positions(torch.tensor([1, 2, 3]), last=-1, cu_seqlens=ends).tolist() == [2, -1, -1]
+
+    def test_ragged_lists_are_refused(self) -> None:
+        with pytest.raises(RecordError, match="expected a tensor, an array or equally long lists, got list"):
+            to_prediction_positions([[1, 2], [1]], last=-1)
 
     def test_lengths_beside_padded_values_are_refused(self) -> None:
         with pytest.raises(RecordError, match=r"expected values of packed sequences, \[tokens\], got Tensor of shape"):

@@ -15,12 +15,13 @@ def counts_here(duplicated_over: Any = None, data_parallel_group: Any = None, gr
 
     Args:
         duplicated_over: the process group (or several) whose ranks hold the same sequences as this one: the first rank
-            of each counts.
+            of each counts. A None among several is a parallelism that is not used.
         data_parallel_group: or this rank's data-parallel group: of all of them, the one with the first of the training
             ranks counts.
         group: all training ranks, for ``data_parallel_group``. None: all ranks there are.
 
-    With neither every rank counts. Raises `RecordError` for both, and for what is no group of this rank.
+    A group may be a `DeviceMesh` of one dimension. With neither every rank counts. Raises `RecordError` for both, and
+    for what is no group of this rank.
     """
     if duplicated_over is not None and data_parallel_group is not None:
         raise RecordError("throughput: expected duplicated_over or data_parallel_group, got both")
@@ -29,9 +30,9 @@ def counts_here(duplicated_over: Any = None, data_parallel_group: Any = None, gr
     if duplicated_over is None:
         return True
     several = isinstance(duplicated_over, Sequence)
-    groups = duplicated_over if several else [duplicated_over]
-    own = _distributed().get_rank()
-    return all(own == min(_ranks("duplicated_over", each)) for each in groups)
+    # Torch takes None for the group of all ranks; here it says that nothing is duplicated, alone or among several.
+    groups = [each for each in (duplicated_over if several else [duplicated_over]) if each is not None]
+    return all(_distributed().get_rank() == min(_ranks("duplicated_over", each)) for each in groups)
 
 
 def _is_first_of(data_parallel_group: Any, group: Any) -> bool:
@@ -54,6 +55,7 @@ def _ranks(name: str, group: Any) -> list[int]:
     """The global ranks of a group that this rank is in."""
     dist = _distributed()
     try:
+        group = group.get_group() if hasattr(group, "get_group") else group  # a DeviceMesh
         ranks: list[int] = dist.get_process_group_ranks(group)
     except Exception as error:  # torch raises this and that for what is no group
         raise RecordError(f"throughput: {name}: expected a process group, got {group!r}") from error

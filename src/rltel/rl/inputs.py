@@ -36,6 +36,16 @@ def scope_of(tracker: Tracker) -> str:
     return tracker.path
 
 
+def given_array(what: str, given: Any) -> Any:
+    """A tensor as it is, anything else as a NumPy array. Raises `RecordError` for what is none (ragged lists, say)."""
+    if fold.is_tensor(given):
+        return given
+    try:
+        return np.asarray(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise RecordError(f"{what}: expected a tensor, an array or equally long lists, got {summary(given)}") from error
+
+
 @dataclass(frozen=True, slots=True)
 class Valid:
     """Values at the valid positions, in float64 (float32 where the device has no other).
@@ -74,6 +84,8 @@ def pieces(what: str, mask: Any, **values: Any) -> Iterator[Valid]:
 def _pieces(what: str, mask: Any, values: Mapping[str, Any], size: int | None) -> Iterator[Valid]:
     mask = as_mask(f"{what}: mask", mask, empty_is_wrong=False)
     given = {name: as_values(f"{what}: {name}", value, mask, "the mask") for name, value in values.items()}
+    if fold.on_device(mask) and all(isinstance(array, np.ndarray) for array in given.values()):
+        given = {name: to_device_of(mask, array) for name, array in given.items()}
     places = {name: _place(array) for name, array in given.items()}
     if len(set(places.values())) > 1:
         on = ", ".join(f"{name} on {place}" for name, place in places.items())
@@ -95,10 +107,11 @@ def to_prediction_positions(values: Any, *, last: Any = None, cu_seqlens: Any = 
 
     Returns a new tensor or array; a device is not waited for.
 
-    Raises `RecordError` if there is no last dimension, or ``cu_seqlens`` does not fit (on the host, where it shows).
+    Raises `RecordError` if there is no last dimension, or ``cu_seqlens`` does not fit (its numbers are looked at where
+    they are on the host).
     """
     xp: Any = sys.modules["torch"] if fold.is_tensor(values) else np
-    values = values if fold.is_tensor(values) else np.asarray(values)
+    values = given_array("to_prediction_positions", values)
     if not values.ndim:
         raise RecordError(f"to_prediction_positions: expected values [..., length], got {summary(values)}")
     length = values.shape[-1]
@@ -115,14 +128,37 @@ def _within_sequences(xp: Any, values: Any, at: Any, cu_seqlens: Any) -> tuple[A
     """From where each place takes its value, and which are the last of their sequence."""
     if values.ndim != 1:
         raise RecordError(f"cu_seqlens: expected values of packed sequences, [tokens], got {summary(values)}")
-    ends = np.asarray(cu_seqlens) if xp is np else xp.as_tensor(cu_seqlens).to(values.device, non_blocking=True)
-    if not fold.on_device(ends) and (ends.ndim != 1 or not len(ends) or ends[0] != 0 or ends[-1] != len(at)):
-        raise RecordError(f"cu_seqlens: expected cumulative lengths from 0 to {len(at)}, got {summary(cu_seqlens)}")
+    ends = _checked_ends(cu_seqlens, len(at))
+    if xp is not np:
+        ends = xp.as_tensor(ends).to(values.device, xp.int64, non_blocking=True)
     # On a device wrong lengths cannot be seen without waiting. Clamped, they give wrong values, and no dead context.
     sequence = xp.searchsorted(ends, at, side="right").clip(max=len(ends) - 1)
     is_last = at + 1 == xp.take(ends, sequence)
     begins = xp.take(ends, (sequence - 1).clip(min=0))
     return xp.where(is_last, begins, at + 1).clip(0, max(len(at) - 1, 0)), is_last
+
+
+def _checked_ends(cu_seqlens: Any, tokens: int) -> Any:
+    """The cumulative lengths as they lie: with what the host can tell of them without waiting for a device checked."""
+    ends = given_array("cu_seqlens", cu_seqlens)
+    is_whole = str(ends.dtype).rpartition(".")[2].lstrip("u").startswith("int")
+    fits = is_whole and ends.ndim == 1 and len(ends) > 0
+    if fits and not fold.on_device(ends):
+        found = fold.as_array(ends).astype(np.int64)
+        fits = found[0] == 0 and found[-1] == tokens and bool((np.diff(found) >= 0).all())
+        ends = found
+    if not fits:
+        raise RecordError(
+            f"cu_seqlens: expected whole numbers that grow from 0 to the {tokens} tokens, got {summary(cu_seqlens)}"
+        )
+    return ends
+
+
+def to_device_of(mask: Any, values: Any) -> Any:
+    """Host values where their mask is, if that is on a device: the mask would have to be waited for."""
+    if not fold.on_device(mask) or not isinstance(values, np.ndarray):
+        return values
+    return sys.modules["torch"].as_tensor(values).to(mask.device, non_blocking=True)
 
 
 def _place(values: Any) -> str:

@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from rltel.core.errors import RecordError
 from rltel.record import fold
 from rltel.record.inputs import summary
+from rltel.rl.inputs import given_array
 
 Lengths = Callable[[], list[int]]
 """Gives one length per sequence, in tokens; to be called once the work put on the device so far is done."""
@@ -32,20 +31,20 @@ def lengths_of(attention_mask: Any = None, lengths: Any = None) -> Lengths:
 
 
 def _from_mask(mask: Any) -> Lengths:
-    given = mask if fold.is_tensor(mask) else np.asarray(mask)
-    if given.ndim != 2:
+    given = given_array("throughput: batch: attention_mask", mask)
+    if given.ndim != 2 or not (fold.is_tensor(given) or given.dtype.kind in "fiub"):
         raise RecordError(
             "throughput: batch: attention_mask: expected [sequences, length] (packed sequences give their lengths), "
             f"got {summary(mask)}"
         )
     if fold.is_tensor(given):
         return _soon(given.detach().bool().sum(dim=-1))
-    found = np.count_nonzero(given, axis=-1).tolist()
+    found = (given != 0).sum(axis=-1).tolist()
     return lambda: found
 
 
 def _from_lengths(lengths: Any) -> Lengths:
-    given = lengths if fold.is_tensor(lengths) else np.asarray(lengths)
+    given = given_array("throughput: batch: lengths", lengths)
     if given.ndim == 1 and not fold.is_tensor(given) and not given.size:
         return list
     is_whole = (

@@ -9,7 +9,7 @@ from rltel.core.errors import RecordError
 from rltel.record.fold import mask_on
 from rltel.record.inputs import as_mask, as_values, summary
 from rltel.record.tracker import Tracker
-from rltel.rl.inputs import Valid, tracker_or_default, valid
+from rltel.rl.inputs import Valid, to_device_of, tracker_or_default, valid
 
 SCOPE = "version_stats"
 MEANINGS = ("checkpoint", "areal-v2.0")
@@ -49,7 +49,7 @@ def record(
     mask = as_mask("staleness: mask", mask, empty_is_wrong=False)
     tokens = valid("staleness", _generated(versions, mask), versions=versions)
     tracker = tracker_or_default(tracker)
-    with tracker.scope(SCOPE):
+    with tracker.scope(SCOPE), np.errstate(all="ignore"):  # a trainer's `np.seterr` is not for us
         if meaning == "checkpoint":
             _by_tokens(tracker, tokens, current, distribution)
         else:
@@ -59,14 +59,17 @@ def record(
 
 def _version(given: Any) -> int:
     try:
-        return operator.index(given)
+        version = operator.index(given)
+        if abs(version) < 1 << 63:
+            return version
     except TypeError:
-        raise RecordError(f"staleness: current_version: expected an int, got {summary(given)}") from None
+        pass
+    raise RecordError(f"staleness: current_version: expected an int of 64 bits, got {summary(given)}")
 
 
 def _generated(versions: Any, mask: Any) -> Any:
     """Where a token counts and some policy generated it."""
-    given = as_values("staleness: versions", versions, mask, "the mask")
+    given = to_device_of(mask, as_values("staleness: versions", versions, mask, "the mask"))
     device = None if isinstance(given, np.ndarray) else given.device
     return mask_on(device, mask) & (given >= 0)
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, NamedTuple, Self
 
 from rltel.core.errors import RecordError
@@ -37,7 +38,7 @@ class Throughput:
     """Measures training batches of one engine. Totals begin with it, and end with it.
 
     Args:
-        model: what `flops_estimator` takes (a Hugging Face config, a mapping, a checkpoint's directory), or an
+        model: what `flops_estimator` takes (a Hugging Face config or model, a mapping, a checkpoint's directory), or an
             estimator: a function of one sequence's length. None, or an architecture that is not known: no FLOPs.
         duplicated_over, data_parallel_group, group: which ranks hold the same sequences, as `counts_here` says. Without
             them every rank of the export's group counts what it is given.
@@ -257,7 +258,8 @@ def _utilisation(work: float, seconds: float, peak: float, devices: float) -> fl
 def _estimator(model: Any) -> FlopsEstimator | None:
     if model is None:
         return None
-    if callable(model) and not hasattr(model, "model_type"):
+    # Models and some configs can be called, too.
+    if callable(model) and not any(hasattr(model, name) for name in ("model_type", "config", "forward")):
         checked_flops(model, 1)
         estimator: FlopsEstimator = model
         return estimator
@@ -265,9 +267,11 @@ def _estimator(model: Any) -> FlopsEstimator | None:
 
 
 def _checked_peak(peak: float | None) -> float | None:
-    if peak is not None and not (isinstance(peak, (int, float)) and 0 < peak < math.inf):
+    if peak is None:
+        return None
+    if not (isinstance(peak, Real) and 0 < peak < math.inf):
         raise RecordError(f"throughput: peak_flops: expected a finite number > 0 (FLOPs a second), got {peak!r}")
-    return peak
+    return float(peak)
 
 
 def _say_once(message: str) -> None:

@@ -49,7 +49,7 @@ def record(
         return
     compared = pieces(SCOPE, mask, trainer=trainer, rollout=rollout)
     tracker = tracker_or_default(tracker)
-    with tracker.scope(SCOPE), np.errstate(over="ignore", invalid="ignore"):  # both are what is measured here
+    with tracker.scope(SCOPE), np.errstate(all="ignore"):  # what overflows is measured here; `np.seterr` is not for us
         for tokens in compared:
             _record(tracker, tokens, distribution)
         _derive_here(tracker)
@@ -92,8 +92,8 @@ def effective_sample_size(mean: float, mean_of_squares: float) -> float:
 
     From means, since the number of samples cancels. NaN where squares exceed float64 (a log ratio above 354).
     """
-    if not mean_of_squares:
-        return math.nan  # every weight is 0, or so small that its square is
+    if not mean_of_squares or math.isinf(mean_of_squares):
+        return math.nan  # every weight is 0, or so small that its square is; or a square is beyond float64
     return mean * mean / mean_of_squares
 
 

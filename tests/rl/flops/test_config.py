@@ -36,6 +36,25 @@ def test_the_text_model_counts_and_its_type_comes_first() -> None:
     assert (text.hidden_size, types) == (24, ["llama", "gemma3"])
 
 
+def test_a_model_knows_its_config() -> None:
+    model = SimpleNamespace(config=SimpleNamespace(**LLAMA))
+    assert text_config(model)[0].hidden_size == 24
+    assert text_config(SimpleNamespace(config=LLAMA, **LLAMA))[0].hidden_size == 24  # a config may have one, too
+
+
+def test_lists_of_a_config_library_are_lists() -> None:
+    from omegaconf import OmegaConf
+
+    text, _ = text_config(OmegaConf.create({**LLAMA, "layer_types": [FULL] * 4}))
+    assert list(Dimensions(text).layer_types([], FULL)) == [FULL] * 4
+
+
+@pytest.mark.parametrize("given", [FULL, 3, {FULL: 1}])
+def test_what_is_no_list_is_refused(given: object) -> None:
+    with pytest.raises(RecordError, match="layer_types: expected a list, got"):
+        dimensions(layer_types=given).items("layer_types")
+
+
 def test_a_text_config_without_a_type_goes_by_the_outer_one() -> None:
     without = {name: value for name, value in LLAMA.items() if name != "model_type"}
     assert text_config({"model_type": "gemma3", "text_config": SimpleNamespace(**LLAMA)})[1] == ["llama", "gemma3"]

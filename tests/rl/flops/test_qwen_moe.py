@@ -81,6 +81,16 @@ def test_without_shared_experts_there_is_no_gate_for_them() -> None:
     assert less == 3 * 40 * (6 * 2048 * 512 + 2 * 2048)
 
 
+def test_heads_share_the_hidden_size_where_transformers_config_does_not_say_theirs() -> None:
+    """As ``Qwen3MoeConfig()`` has it, without a ``head_dim``."""
+    from transformers import Qwen3MoeConfig
+
+    config = Qwen3MoeConfig(num_hidden_layers=2, hidden_size=64, num_attention_heads=4, num_key_value_heads=2)
+    assert not hasattr(config, "head_dim")
+    assert flops(config) == flops({**config.to_dict(), "head_dim": 16})
+    assert flops(config) == flops({**config.to_dict(), "head_dim": None})
+
+
 def test_dense_layers_between_sparse_ones_count_as_dense() -> None:
     """AReaL takes every layer for a sparse one."""
     dense = {**SMALL, "intermediate_size": 100}
@@ -99,7 +109,7 @@ def test_a_window_counts_where_it_is_used() -> None:
     assert flops({**windowed, "use_sliding_window": False}, 10) == flops(SMALL, 10)
 
 
-@pytest.mark.parametrize("name", ["num_experts", "num_experts_per_tok", "moe_intermediate_size", "head_dim"])
+@pytest.mark.parametrize("name", ["num_experts", "num_experts_per_tok", "moe_intermediate_size"])
 def test_what_is_missing_is_named(name: str) -> None:
     with pytest.raises(RecordError, match=name):
         flops_estimator(without(SMALL, name))

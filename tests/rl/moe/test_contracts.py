@@ -158,6 +158,32 @@ def test_modules_that_count_for_themselves_are_read_after_each_forward(name: str
     assert counted(counter, trackers) == {0: [0.0, 2.0, 0.0, 0.0], 1: [0.0, 2.0, 0.0, 0.0]}
 
 
+@pytest.mark.parametrize("accumulates", [False, True])
+def test_a_buffer_may_come_with_the_first_forward(accumulates: bool) -> None:
+    trackers = Trackers()
+    model = Stack(Counting("counts", accumulates))
+    made, model.layers[0].counts = model.layers[0].counts, None
+    contract = counter_buffer("counts", accumulates=accumulates)
+    counter = moe.attach(model, contracts=[contract], tracker=trackers.default)
+    counter.record()
+    assert not trackers.export_all()
+    model.layers[0].register_forward_pre_hook(lambda module, _: setattr(module, "counts", made))
+    model(torch.tensor([[0, 1], [0, 3]]))
+    assert counted(counter, trackers) == {0: [2.0, 1.0, 0.0, 1.0]}
+
+
+def test_a_buffer_that_is_gone_stops_no_training() -> None:
+    trackers = Trackers()
+    model = Stack(Counting("counts", True), Counting("counts", True))
+    counter = moe.attach(model, contracts=[counter_buffer("counts", accumulates=True)], tracker=trackers.default)
+    model(torch.tensor([[0, 1]]))
+    del model.layers[1].counts
+    model.layers[1].forward = lambda given: given
+    for _ in range(2):
+        model(torch.tensor([[0, 1]]))
+    assert counted(counter, trackers) == {0: [3.0, 3.0, 0.0, 0.0]}
+
+
 def test_routing_counts_are_known_without_being_asked_for() -> None:
     assert dict(moe.attach(Stack(Counting("routing_counts", False))).layers) == {0: "layers.0"}
 

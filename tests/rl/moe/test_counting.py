@@ -1,9 +1,16 @@
 """Counting in a real mixture of experts: transformers' Qwen3-MoE, tiny, with random weights."""
 
+import copy
+import gc
 import logging
+import pickle
+import threading
+import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import cloudpickle
 import pytest
 import torch
 from torch import nn
@@ -221,6 +228,181 @@ class Two(nn.Module):
         self.one, self.other = qwen3().model, qwen3().model
 
 
+@pytest.mark.parametrize(
+    "copied",
+    [
+        copy.deepcopy,
+        lambda model: pickle.loads(pickle.dumps(model)),
+        lambda model: cloudpickle.loads(cloudpickle.dumps(model)),
+    ],
+    ids=["deepcopy", "pickle", "cloudpickle"],
+)
+def test_a_copy_of_the_model_is_another_model_and_a_checkpoint_of_it_is_one(copied: Callable[[Any], Any]) -> None:
+    """A copy that trains on its own (a critic, say) must not count as the model that was attached to."""
+    counted = Counted(qwen3())
+    other = copied(counted.model)
+    other(ids(1, 5), labels=ids(1, 5)).loss.backward()
+    assert sum(counted.record()[0]) == 0
+    counted.train(ids(1, 5))
+    assert sum(counted.record()[0]) == 5 * TOP
+    for another in (copy.deepcopy(other), pickle.loads(pickle.dumps(other))):
+        another(ids(1, 5))
+    again = Counted(other)
+    again.train(ids(1, 4))
+    assert sum(again.record()[0]) == 4 * TOP
+    assert sum(counted.record()[0]) == 0
+
+
+def test_a_model_that_is_gone_is_not_kept() -> None:
+    counted = Counted(qwen3())
+    counted.train(ids(1, 5))
+    seen = weakref.ref(counted.model), weakref.ref(counted.model.model.layers[0].mlp.gate)
+    counted.model = nn.Identity()
+    gc.collect()
+    assert [each() for each in seen] == [None, None]
+    assert sum(counted.record()[0]) == 5 * TOP
+
+
+def test_several_models_are_counted_apart() -> None:
+    actor, critic = Counted(qwen3()), Counted(qwen3())
+    actor.train(ids(1, 5))
+    critic.train(ids(1, 3))
+    assert [sum(each.record()[0]) for each in (actor, critic)] == [5 * TOP, 3 * TOP]
+
+
+def test_threads_that_train_one_model_count_all() -> None:
+    counted = Counted(qwen3())
+    threads = [threading.Thread(target=lambda: [counted.model(ids(1, 5)) for _ in range(5)]) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(counted.record()[0]) == 3 * 5 * 5 * TOP
+
+
+def test_layers_that_are_compiled_on_their_own_count_the_same() -> None:
+    model = qwen3()
+    for number, layer in enumerate(model.model.layers):
+        model.model.layers[number] = torch.compile(layer, backend="eager")
+    counted = Counted(model)
+    counted.train(ids(1, 5))
+    assert [sum(tokens) for tokens in counted.record().values()] == [5 * TOP] * LAYERS
+
+
+def test_what_is_exported_as_a_program_is_no_training() -> None:
+    """The numbers of a program that is being made are none, and nothing of it must stay to be recorded."""
+    model = Routed(torch.zeros((5, 2), dtype=torch.int64))
+    trackers = Trackers()
+    counter = moe.attach(model, contracts=[first_choices], tracker=trackers.default)
+    torch.export.export(model, ())
+    counter.record()
+    assert trackers.export_all()["moe_balance/layer_0/expert_0/tokens"] == 0
+
+
+def test_a_model_without_numbers_is_no_training() -> None:
+    model = Routed(torch.zeros((5, 2), dtype=torch.int64, device="meta"))
+    trackers = Trackers()
+    counter = moe.attach(model, contracts=[first_choices], tracker=trackers.default)
+    model()
+    counter.record()
+    assert trackers.export_all()["moe_balance/layer_0/expert_0/tokens"] == 0
+
+
+class Broken(nn.Module):
+    """Layers of which the second's router does as another version might."""
+
+    def __init__(self, *outputs: Any) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Identity() for _ in outputs)
+        self.outputs = list(outputs)
+
+    def forward(self) -> None:
+        for layer, output in zip(self.layers, self.outputs, strict=True):
+            layer(output)
+
+
+@pytest.mark.usefixtures("unsaid")
+@pytest.mark.parametrize("broken", [(), (1, 2), (1, 2, None), (1, 2, torch.tensor([[8]])), (1, 2, "text")])
+def test_a_router_that_breaks_its_contract_stops_no_training_and_its_layer_is_left_out(
+    broken: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def contract(path: str, module: nn.Module) -> moe.Router | None:
+        layer = layer_in(path)
+        return None if layer is None else moe.Router(layer, lambda output: chosen(output[2], 8), experts=8)
+
+    good = (1, 2, torch.tensor([[3, 4]]))
+    model, trackers = Broken(good, good), Trackers()
+    counter = moe.attach(model, contracts=[contract], tracker=trackers.default)
+    model()
+    model.outputs[1] = broken
+    with caplog.at_level(logging.WARNING, "rltel"):
+        model()
+        model()
+    assert len(caplog.records) == 1
+    assert "moe: layer 1 (layers.1) is left out from now on" in caplog.text
+    counter.record()
+    stats = trackers.export_all()
+    assert stats["moe_balance/layer_0/expert_3/tokens"] == 3
+    assert not [key for key in stats if "layer_1" in key]
+    assert dict(counter.layers) == {0: "layers.0"}
+
+
+@pytest.mark.usefixtures("unsaid")
+def test_a_forward_around_the_attached_module_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """A trainer that calls the inner model would see zeros, and not know why."""
+    counted = Counted(qwen3())
+    with caplog.at_level(logging.WARNING, "rltel"):
+        with torch.no_grad():
+            counted.model.model(ids(1, 5))
+        assert not caplog.records
+        for _ in range(2):
+            counted.model.model(ids(1, 5))
+    assert len(caplog.records) == 1
+    assert "attach to the module that the trainer calls" in caplog.text
+    assert sum(counted.record()[0]) == 0
+
+
+def test_a_hook_of_somebody_else_that_raises_leaves_nothing_open() -> None:
+    model = qwen3()
+    handle = model.register_forward_pre_hook(_raise)
+    counted = Counted(model)
+    with warnings.catch_warnings(record=True) as said, pytest.raises(RuntimeError, match="out of memory"):
+        model(ids(1, 5))
+    handle.remove()
+    assert not said  # as torch would, of a hook of ours that fails there
+    model.model.layers[0].mlp.gate(torch.zeros(3, 32))
+    counted.train(ids(1, 5))
+    assert sum(counted.record()[0]) == 5 * TOP
+
+
+def test_chunks_come_in_any_list() -> None:
+    for several in (lambda *stages: nn.ModuleList(stages), lambda *stages: iter(stages)):
+        stages = [
+            Routed(torch.tensor([[0, 1]])),
+            Routed(torch.zeros((0, 2), dtype=torch.int64), torch.tensor([[2, 2]])),
+        ]
+        stages[1].layers[0] = nn.ReLU()  # only the second of its layers routes
+        trackers = Trackers()
+        counter = moe.attach(several(*stages), contracts=[first_choices], tracker=trackers.default)
+        for stage in stages:
+            stage()
+        counter.record()
+        stats = trackers.export_all()
+        assert [stats[f"moe_balance/layer_{n}/expert_{e}/tokens"] for n, e in ((0, 0), (0, 1), (1, 2))] == [1, 1, 2]
+
+
+@pytest.mark.parametrize("given", [None, 7, [], [None], [nn.Identity(), 3], {"a": nn.Identity()}])
+def test_what_is_no_module_is_refused(given: Any) -> None:
+    with pytest.raises(RecordError, match="moe: attach: expected a torch module, or a list of them, got"):
+        moe.attach(given)
+
+
+@pytest.mark.parametrize("first_layer", [-1, 1.0, "1", None, True])
+def test_the_first_layer_is_a_whole_number(first_layer: Any) -> None:
+    with pytest.raises(RecordError, match="first_layer: expected a whole number >= 0"):
+        moe.attach(nn.Identity(), first_layer=first_layer)
+
+
 def test_two_routers_of_one_layer_are_refused_and_nothing_is_left_on_the_model() -> None:
     model = Two()
     with pytest.raises(RecordError, match=r"layer 0 has two routers, one.layers.0.mlp.gate and other.layers.0.mlp"):
@@ -267,6 +449,12 @@ class Routed(nn.Module):
 
     def forward(self) -> list[Any]:
         return [layer(output) for layer, output in zip(self.layers, self.outputs, strict=True)]
+
+
+def first_choices(path: str, module: nn.Module) -> moe.Router | None:
+    """A contract of the layers of `Routed`: their output is whom they chose, of 8."""
+    layer = layer_in(path) if isinstance(module, nn.Identity) else None
+    return None if layer is None else moe.Router(layer, lambda output: chosen(output, 8), experts=8)
 
 
 def test_a_device_is_not_waited_for() -> None:

@@ -151,3 +151,42 @@ def test_forty_eight_layers_of_a_hundred_and_twenty_eight_experts_arrive_whole(t
     mine = [{n: [chance.randrange(1000) for _ in range(128)] for n in range(48)} for _ in range(2)]
     total = {n: [a + b for a, b in zip(mine[0][n], mine[1][n], strict=True)] for n in range(48)}
     assert reduced(two, [counts(each) for each in mine]) == exported(counts(total))
+
+
+def trained_qwen3(rank: int, wrapper: str) -> dict[int, float]:
+    """Assignments by layer of a real model that this rank trains on 4 tokens and its number more, checkpointed."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.nn.parallel import DistributedDataParallel
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    from rltel.record.recorder import Recorder
+    from rltel.reduce.trackers import Trackers
+
+    sizes = {"vocab_size": 16, "hidden_size": 16, "intermediate_size": 8, "moe_intermediate_size": 8, "head_dim": 8}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    experts = {"num_hidden_layers": 2, "num_experts": EXPERTS, "num_experts_per_tok": 2}
+    model: Any = Qwen3MoeForCausalLM(Qwen3MoeConfig(**sizes, **heads, **experts)).train()
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    if wrapper == "ddp":
+        model = DistributedDataParallel(model, find_unused_parameters=True)
+    else:
+        mesh = init_device_mesh("cpu", (2,))
+        for layer in model.model.layers:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    trackers = Trackers(Recorder())
+    counter = moe.attach(model, tracker=trackers.default)
+    tokens = torch.arange(4 + rank).reshape(1, -1)
+    model(tokens, labels=tokens).loss.backward()
+    counter.record()
+    found = trackers.export_all(reduce_group=dist.group.WORLD)
+    return {n: sum(found[f"moe_balance/layer_{n}/expert_{e}/tokens"] for e in range(EXPERTS)) for n in (0, 1)}
+
+
+@pytest.mark.parametrize("wrapper", ["ddp", "fully_shard"])
+def test_a_real_model_under_a_real_wrapper_counts_each_rank_s_tokens_once(two: Ranks, wrapper: str) -> None:
+    """DDP puts the model inside another module, ``fully_shard`` puts classes of its own before its modules'."""
+    expected = 2.0 * (4 + 5)  # top 2 of all ranks' tokens, and no recomputed ones
+    assert two.run(trained_qwen3, wrapper, timeout=300.0) == [{0: expected, 1: expected}] * 2

@@ -123,6 +123,12 @@ def test_what_is_no_count_is_refused_and_nothing_recorded(counts: Any, message: 
     assert not trackers.export_all()
 
 
+@pytest.mark.parametrize("counts", [None, [1, 2], 7])
+def test_counts_come_by_layer(counts: Any) -> None:
+    with pytest.raises(RecordError, match="moe: record: expected counts by layer"):
+        moe.record(counts)
+
+
 def test_a_number_of_one_s_own_under_such_a_key_is_refused() -> None:
     """It would come out under a name that the layer's own number has."""
     trackers = Trackers(Recorder())

@@ -19,8 +19,8 @@ def text_config(given: Any) -> tuple[Any, list[str]]:
     """The text model's config as an object with attributes, and the model types to look for, the text model's first.
 
     Args:
-        given: a Hugging Face config, a mapping with the same names, or the path of a local checkpoint: its directory,
-            or its ``config.json``.
+        given: a Hugging Face config (or a model that has one), a mapping with the same names, or the path of a local
+            checkpoint: its directory, or its ``config.json``.
 
     Raises `RecordError` if it is none of these, or names no model type.
     """
@@ -39,6 +39,8 @@ def _as_object(given: Any) -> Any:
         given = _read(Path(given))
     if isinstance(given, Mapping):
         return SimpleNamespace(**{str(name): value for name, value in given.items()})
+    if not hasattr(given, "model_type"):
+        given = getattr(given, "config", given)  # a model knows its own
     if not hasattr(given, "model_type"):
         raise RecordError(
             "flops: expected a model's config (an object with model_type, a mapping, or the directory of a local "
@@ -94,7 +96,7 @@ class Dimensions:
     def items(self, name: str) -> Sequence[Any] | None:
         """A list, or None where there is none (or an empty one)."""
         value = getattr(self._config, name, None)
-        if value is not None and not isinstance(value, (list, tuple)):
+        if value is not None and (isinstance(value, (str, bytes)) or not isinstance(value, Sequence)):
             raise self.wrong(name, "a list", value)
         return value or None
 

@@ -12,7 +12,7 @@ from rltel.rl.flops.work import Attention, FlopsEstimator, attention_projections
 def qwen3_moe(config: Any) -> FlopsEstimator:
     """Layers of ``mlp_only_layers``, and those that ``decoder_sparse_step`` passes over, are dense."""
     of = Dimensions(config)
-    head_dim = of.head_dim(may_be_derived=False)
+    head_dim = of.head_dim(may_be_derived=True)  # transformers' config of these has none unless it is given
     attention = attention_projections(of.hidden, of.heads, of.kv_heads, head_dim)
     dense = _dense_layers(of)
     mlps = (of.layers - dense) * _experts(of)

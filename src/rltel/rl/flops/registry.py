@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 from rltel.core.errors import RecordError
@@ -51,8 +52,8 @@ def flops_estimator(config: Any) -> FlopsEstimator | None:
     """The estimator for a model; None, said once, if none is registered for its type.
 
     Args:
-        config: a Hugging Face config object, a mapping with the same names, or the path of a local checkpoint. Where it
-            has a ``text_config``, that counts.
+        config: a Hugging Face config object (or a model that has one), a mapping with the same names, or the path of a
+            local checkpoint. Where it has a ``text_config``, that counts.
 
     Packed sequences count one by one: sum over their lengths, since attention grows with the square of each.
     Raises `RecordError` that names the field if the config cannot be right, or the estimator's answer for one token.
@@ -72,7 +73,7 @@ def flops_estimator(config: Any) -> FlopsEstimator | None:
 def checked_flops(estimate: FlopsEstimator, length: int, model: str = "the estimator") -> float:
     """An estimator's answer. Raises `RecordError` if it is no finite number >= 0, and what the estimator raises."""
     flops = estimate(length)
-    if not isinstance(flops, (int, float)) or not 0 <= flops < math.inf:
+    if not isinstance(flops, Real) or not 0 <= flops < math.inf:
         raise RecordError(f"flops: {model}: expected a finite number >= 0 for a length of {length}, got {flops!r}")
     return float(flops)
 

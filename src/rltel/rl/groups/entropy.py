@@ -6,7 +6,7 @@ import numpy as np
 
 from rltel.core.errors import RecordError
 from rltel.record.fold import is_tensor
-from rltel.record.inputs import summary
+from rltel.record.inputs import as_values, summary
 from rltel.record.tracker import Tracker
 from rltel.rl.groups.statistics import SCOPE
 from rltel.rl.inputs import tracker_or_default
@@ -48,11 +48,12 @@ def entropy_of(logits: Any, *, temperature: float = 1.0) -> Any:
     A token that cannot be drawn (logit -inf) adds nothing. A piece at a time: no second copy of all logits is made.
     Torch tensors stay on their device and are not waited for.
 
-    Raises `RecordError` for what has no last dimension, or a temperature that is not above 0.
+    Raises `RecordError` for what has no last dimension or no real numbers, or a temperature that is not above 0.
     """
-    if not temperature > 0:
-        raise RecordError(f"entropy_of: temperature: expected a number above 0, got {temperature!r}")
-    given: Any = logits if is_tensor(logits) else np.asarray(logits)
+    _check_temperature(temperature)
+    given: Any = logits if is_tensor(logits) else as_values("entropy_of: logits", logits, None, "")
+    if is_tensor(given) and given.is_complex():
+        raise RecordError(f"entropy_of: logits: expected real numbers, got {summary(logits)}")
     if not len(given.shape) or not given.shape[-1]:
         raise RecordError(f"entropy_of: expected logits [..., vocabulary], got {summary(logits)}")
     rows = given.reshape(-1, given.shape[-1])
@@ -65,6 +66,15 @@ def entropy_of(logits: Any, *, temperature: float = 1.0) -> Any:
     return torch.cat([_of_tensor(piece, temperature) for piece in rows.split(step)]).reshape(given.shape[:-1])
 
 
+def _check_temperature(temperature: Any) -> None:
+    try:
+        if temperature > 0:
+            return
+    except TypeError:
+        pass
+    raise RecordError(f"entropy_of: temperature: expected a number above 0, got {temperature!r:.60}")
+
+
 def _of_tensor(rows: Any, temperature: float) -> Any:
     import torch
 
@@ -74,8 +84,8 @@ def _of_tensor(rows: Any, temperature: float) -> Any:
 
 
 def _of_array(rows: Any, temperature: float) -> Any:
-    scaled = rows.astype(np.float64) / temperature
-    with np.errstate(invalid="ignore", divide="ignore"):  # all -inf, or a NaN: that is what comes out
+    with np.errstate(all="ignore"):  # all -inf, or a NaN: that is what comes out, whatever the trainer's `np.seterr`
+        scaled = rows.astype(np.float64) / temperature
         weights = np.exp(scaled - scaled.max(-1, keepdims=True))
         shares = weights / weights.sum(-1, keepdims=True)
-        return -np.where(shares == 0, 0.0, shares * np.log(shares)).sum(-1)
+        return np.where(shares == 0, 0.0, shares * -np.log(shares)).sum(-1)

@@ -1,14 +1,13 @@
 """Rollouts of the same prompt, brought together: as matrices, one for each size that groups have."""
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import numpy as np
 
 from rltel.core.errors import RecordError
-from rltel.record.fold import is_tensor
-from rltel.record.inputs import summary
+from rltel.rl.groups.hosted import hosted
 
 Places = list[Any]
 """Index arrays ``[groups, size]`` into the rollouts, one for each size."""
@@ -20,7 +19,7 @@ def places(rollouts: int, group_size: int | None, prompt_ids: Any | None) -> Pla
     Args:
         rollouts: how many there are.
         group_size: how many belong to a prompt; without ``prompt_ids`` they follow each other.
-        prompt_ids: the prompt of each rollout, in any order (host data; strings or numbers).
+        prompt_ids: the prompt of each rollout, in any order (host data; strings, numbers, or rows of tokens).
 
     Raises `RecordError` for groups that are not whole.
     """
@@ -36,7 +35,7 @@ def places(rollouts: int, group_size: int | None, prompt_ids: Any | None) -> Pla
 
 
 def _by_prompt(rollouts: int, group_size: int | None, prompt_ids: Any) -> Places:
-    ids = _hashable(prompt_ids)
+    ids = hosted("groups: prompt_ids", prompt_ids, needed="one for each rollout")
     if len(ids) != rollouts:
         raise RecordError(f"groups: expected a prompt_id for each of {rollouts} rollouts, got {len(ids)}")
     of_prompt: dict[Hashable, list[int]] = {}
@@ -50,23 +49,11 @@ def _by_prompt(rollouts: int, group_size: int | None, prompt_ids: Any) -> Places
     return [np.array(groups) for groups in sizes.values()]
 
 
-def _hashable(prompt_ids: Any) -> list[Hashable]:
-    if is_tensor(prompt_ids) or isinstance(prompt_ids, np.ndarray):
-        prompt_ids = prompt_ids.tolist()
-    if not isinstance(prompt_ids, Iterable) or isinstance(prompt_ids, (str, bytes)):
-        raise RecordError(f"groups: prompt_ids: expected one for each rollout, got {summary(prompt_ids)}")
-    ids = list(prompt_ids)
-    unfit = next((each for each in ids if not isinstance(each, Hashable)), None)
-    if unfit is not None:
-        raise RecordError(f"groups: prompt_ids: expected strings or numbers, got {summary(unfit)} among them")
-    return ids
-
-
 def _refuse_parts(of_prompt: dict[Hashable, list[int]], group_size: int) -> None:
     """A part of a group would count as a whole one, and its zero variance or its pass@k would be made up."""
     sizes = Counter({prompt: len(group) for prompt, group in of_prompt.items() if len(group) != group_size})
     if sizes:
-        shown = ", ".join(f"{prompt!r}: {size}" for prompt, size in list(sizes.items())[:5])
+        shown = ", ".join(f"{prompt!r:.60}: {size}" for prompt, size in list(sizes.items())[:5])
         raise RecordError(
             f"groups: expected {group_size} rollouts of each prompt in one call, got {shown}"
             f"{' ...' if len(sizes) > 5 else ''}; bring a prompt's rollouts to one process before they are recorded"

@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rltel.core.errors import RecordError
+from rltel.record.inputs import as_values
+
 
 def pass_at_k(n: int, c: int, k: int) -> float:
     """``1 - C(n-c, k) / C(n, k)``, for n rollouts of which c are right.
@@ -27,12 +30,16 @@ def best_at_k(rewards: Any, k: int) -> float:
     """The expected highest reward of k of these rollouts, drawn without replacement.
 
     The i-th smallest of n is the highest of the k in ``C(i-1, k-1)`` of ``C(n, k)`` choices. Of rewards 0 and 1 it is
-    pass@k; with k = n it is the plain best. Raises ValueError unless ``1 <= k <= n``.
+    pass@k; with k = n it is the plain best. Raises ValueError unless ``1 <= k <= n``, and for what is no ``[n]``.
     """
-    ordered = np.sort(np.asarray(rewards, np.float64))
-    if not 1 <= k <= len(ordered):
-        raise ValueError(f"best_at_k: expected 1 <= k <= n, got n={len(ordered)}, k={k}")
-    return float(ordered @ weights_of_best(len(ordered), k))
+    given = as_values("best_at_k: rewards", rewards, None, "")
+    if len(given.shape) != 1:
+        raise RecordError(f"best_at_k: rewards: expected one for each rollout, [n], got shape {tuple(given.shape)}")
+    if not 1 <= k <= len(given):
+        raise ValueError(f"best_at_k: expected 1 <= k <= n, got n={len(given)}, k={k}")
+    ordered = np.sort(np.asarray(given.tolist(), np.float64))
+    with np.errstate(all="ignore"):  # infinite rewards make what they make
+        return float(ordered[k - 1 :] @ weights_of_best(len(ordered), k))
 
 
 @cache
@@ -43,6 +50,9 @@ def passes(n: int, k: int) -> NDArray[np.float64]:
 
 @cache
 def weights_of_best(n: int, k: int) -> NDArray[np.float64]:
-    """In how many of all choices of k each of n rewards, from the lowest, is the best: a share."""
+    """In how many of all choices of k each of n rewards, from the k-th lowest, is the best: a share.
+
+    The lower ones never are. They would take part with a weight of 0, and make NaN of -inf.
+    """
     total = comb(n, k)
-    return np.array([comb(i, k - 1) / total for i in range(n)])
+    return np.array([comb(i, k - 1) / total for i in range(k - 1, n)])

@@ -1,12 +1,13 @@
 """How much a completion repeats itself: n-grams that come again, and a loop that it ends in."""
 
 from collections.abc import Iterable, Sequence
+from operator import index
 from typing import Any
 
 from rltel.core.errors import RecordError
-from rltel.record.fold import is_tensor
 from rltel.record.inputs import summary
 from rltel.record.tracker import Tracker
+from rltel.rl.groups.hosted import hosted
 from rltel.rl.groups.statistics import SCOPE
 from rltel.rl.inputs import tracker_or_default
 
@@ -25,7 +26,10 @@ def record_repetition(completions: Iterable[Any], *, n: int = 4, tracker: Tracke
 
     Raises `RecordError`, and records nothing, for what is no sequence of tokens, or an n below 1.
     """
-    tokens = [_tokens(each) for each in completions]
+    if isinstance(completions, (str, bytes)) or not isinstance(completions, Iterable):
+        raise RecordError(f"record_repetition: expected the tokens of each completion, got {summary(completions)}")
+    _check_n(n)
+    tokens = [hosted("record_repetition", each) for each in completions]
     repeated = [share for each in tokens if (share := repeated_ngrams(each, n)) is not None]
     loops = [loop_length(each) / len(each) for each in tokens if each]
     found = {"repetition": repeated, "loop_fraction": loops}
@@ -34,17 +38,17 @@ def record_repetition(completions: Iterable[Any], *, n: int = 4, tracker: Tracke
         tracker.stat({key: values for key, values in found.items() if values})
 
 
-def repeated_ngrams(tokens: Sequence[Any], n: int = 4) -> float | None:
+def repeated_ngrams(tokens: Any, n: int = 4) -> float | None:
     """The share of n-grams that came before in the same completion: ``1 - distinct n-grams / n-grams``.
 
     This is ``seq-rep-n`` of Welleck et al., "Neural Text Generation with Unlikelihood Training" (2020), and 1 minus
     ``distinct-n`` of Li et al., "A Diversity-Promoting Objective Function for Neural Conversation Models" (2016), taken
     for one completion. None for fewer than n tokens.
 
-    Raises `RecordError` for an n below 1.
+    ``tokens`` may be text: its characters. Raises `RecordError` for what is no sequence, and for an n below 1.
     """
-    if n < 1:
-        raise RecordError(f"repeated_ngrams: n: expected a whole number >= 1, got {n!r}")
+    _check_n(n)
+    tokens = tokens if isinstance(tokens, str) else hosted("repeated_ngrams", tokens)
     count = len(tokens) - n + 1
     if count < 1:
         return None
@@ -52,13 +56,19 @@ def repeated_ngrams(tokens: Sequence[Any], n: int = 4) -> float | None:
     return 1 - len(set(grams)) / count
 
 
-def loop_length(tokens: Sequence[Any]) -> int:
+def _check_n(n: Any) -> None:
+    if not hasattr(n, "__index__") or index(n) < 1:
+        raise RecordError(f"repeated_ngrams: n: expected a whole number >= 1, got {n!r:.60}")
+
+
+def loop_length(tokens: Any) -> int:
     """How many tokens at the end are a loop: the longest end that is one block at least twice in a row (and a part of
     it, perhaps). 0 if there is none. ``x a b a b a`` ends in a loop of 5.
 
     In linear time, by the Z-function of the reversed tokens (Gusfield, "Algorithms on Strings, Trees and Sequences",
     1997, section 1.4): where the end, moved back by p, fits itself for p tokens and more, it has period p.
     """
+    tokens = tokens if isinstance(tokens, str) else hosted("loop_length", tokens)
     fits = _z_function(tokens[::-1])
     return max((period + fit for period, fit in enumerate(fits) if 0 < period <= fit), default=0)
 
@@ -76,11 +86,3 @@ def _z_function(text: Sequence[Any]) -> list[int]:
         if place + fit > right:
             left, right = place, place + fit
     return found
-
-
-def _tokens(completion: Any) -> list[Any]:
-    if is_tensor(completion) or hasattr(completion, "tolist"):
-        completion = completion.tolist()
-    if isinstance(completion, (str, bytes)) or not isinstance(completion, Iterable):
-        raise RecordError(f"record_repetition: expected tokens (a list or an array), got {summary(completion)}")
-    return list(completion)

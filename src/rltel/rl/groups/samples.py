@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rltel.core.errors import RecordError
+from rltel.record.inputs import as_values
 
 
 def sample_completions(
@@ -29,14 +30,16 @@ def sample_completions(
 
     Args:
         prompts, completions, rewards: one for each rollout. Texts may hold what must not be shown: see ``redact``.
+            What is no text (a list of messages) is shown as Python writes it.
         best, worst, random: how many of each; nothing is picked twice. Ties go to the earlier; a NaN is neither best
             nor worst. The rows are in this order.
-        seed, step: what is random follows from these alone: no other generator is used or moved.
+        seed, step: what is random follows from these whole numbers alone: no other generator is used or moved.
         max_chars: longer texts are cut; how much was cut off stands at their end.
         redact: applied to each prompt and completion that was picked, before it is cut. None shows them as they are.
         columns: more to show, one value for each rollout.
 
-    Raises `RecordError` if lengths differ, or a column has the name of one that is there.
+    Raises `RecordError` if lengths differ, a reward is no number, a column has the name of one that is there, or fewer
+    than none are to be picked.
     """
     given: dict[str, Sequence[Any]] = {"prompt": prompts, "completion": completions, "reward": rewards}
     more = dict(columns or {})
@@ -46,9 +49,13 @@ def sample_completions(
     lengths = {name: len(values) for name, values in {**given, **more}.items()}
     if len(set(lengths.values())) > 1:
         raise RecordError(f"sample_completions: expected one of each for each rollout, got {lengths}")
-    numbers = [float(reward) for reward in rewards]
+    for name, many in {"best": best, "worst": worst, "random": random, "max_chars": max_chars}.items():
+        if many < 0:
+            raise RecordError(f"sample_completions: {name}: expected a number >= 0, got {many}")
+    numbers: list[float] = as_values("sample_completions: rewards", rewards, None, "").tolist()
 
-    def shown(text: str) -> str:
+    def shown(given: Any) -> str:
+        text = given if isinstance(given, str) else str(given)
         return _cut(text if redact is None else redact(text), max_chars)
 
     return [
@@ -56,7 +63,7 @@ def sample_completions(
             "picked": why,
             "prompt": shown(prompts[place]),
             "completion": shown(completions[place]),
-            "reward": numbers[place],
+            "reward": float(numbers[place]),
             **{name: values[place] for name, values in more.items()},
         }
         for why, place in _picked(numbers, best, worst, random, (seed, step))
@@ -70,7 +77,7 @@ def _picked(
     highest = sorted(known, key=lambda place: -rewards[place])[:best]
     lowest = sorted((place for place in known if place not in highest), key=lambda place: rewards[place])[:worst]
     rest = [place for place in range(len(rewards)) if place not in {*highest, *lowest}]
-    order = np.random.default_rng(seed).permutation(len(rest))[:random]
+    order = np.random.default_rng([each % 2**64 for each in seed]).permutation(len(rest))[:random]
     drawn = sorted(rest[place] for place in order)
     return [("best", at) for at in highest] + [("worst", at) for at in lowest] + [("random", at) for at in drawn]
 

@@ -1,6 +1,6 @@
 """Statistics of groups: rollouts of the same prompt, as GRPO compares them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ def record(
     group_size: int | None = None,
     prompt_ids: Any | None = None,
     correct: Any | None = None,
-    k: Sequence[int] = (1,),
+    k: int | Iterable[int] = (1,),
     lengths: Any | None = None,
     truncated: Any | None = None,
     tolerance: float = 0.0,
@@ -36,22 +36,25 @@ def record(
     Args:
         rewards: one for each rollout, ``[rollouts]``, any real dtype.
         group_size: rollouts of a prompt. Without ``prompt_ids`` they follow each other.
-        prompt_ids: the prompt of each rollout, in any order (strings or numbers, on the host: a tensor on a device
-            would be waited for). Without ``group_size`` groups may differ in size, and parts of one are not noticed.
-        correct: whether each rollout solved its prompt, bool ``[rollouts]``. None: nothing about passing is recorded.
+        prompt_ids: the prompt of each rollout, in any order: strings, numbers, or rows of tokens ``[rollouts, ...]``,
+            on the host (a tensor on a device would be waited for). Without ``group_size`` groups may differ in size,
+            and parts of one are not noticed.
+        correct: whether each rollout solved its prompt, bool ``[rollouts]`` (a NaN among numbers makes its group's
+            unknown). None: nothing about passing is recorded.
         k: for pass@k and, above 1, best@k; a group with fewer rollouts does not count there.
         lengths: tokens of each rollout. ``truncated``: whether each was cut off, bool. Both ``[rollouts]``.
         tolerance: a group whose rewards differ by at most this teaches nothing: it has zero variance.
         tracker: None is the process's default one.
 
-    Raises `RecordError`, and records nothing, for other shapes, for groups that are not whole, and for a k that no
-    group can have.
+    Raises `RecordError`, and records nothing, for other shapes, for groups that are not whole, and for a k above
+    ``group_size``.
     """
     given = {"rewards": rewards, "correct": correct, "lengths": lengths, "truncated": truncated}
     flat = {name: as_values(f"groups: {name}", value, None, "") for name, value in given.items() if value is not None}
     count = _same_length(flat)
     at = places(count, group_size, prompt_ids)
-    ks = _checked_k(k, max((place.shape[1] for place in at), default=None))
+    ks = _checked_k(k, group_size)
+    _check_tolerance(tolerance)
     whole = {name: list(taken(flat[name], at)) for name in ("rewards", "correct") if name in flat}
     groups = sum(len(place) for place in at)
     tracker = tracker_or_default(tracker)
@@ -62,11 +65,11 @@ def record(
             tracker.distribution({"length": flat["lengths"]})
         if "truncated" in flat:
             tracker.stat({"truncated_fraction": flat["truncated"]}, reduce_type="avg")
-        with np.errstate(invalid="ignore"):  # NaN and infinity are what comes out then
+        with np.errstate(all="ignore"):  # NaN and infinity are what comes out then, whatever the trainer's `np.seterr`
             for matrix in whole["rewards"]:
                 _of_rewards(tracker, matrix, ks, tolerance)
-        for matrix in whole.get("correct", ()):
-            _of_correct(tracker, matrix, ks)
+            for matrix in whole.get("correct", ()):
+                _of_correct(tracker, matrix, ks)
 
 
 def _same_length(flat: Mapping[str, Any]) -> int:
@@ -77,14 +80,25 @@ def _same_length(flat: Mapping[str, Any]) -> int:
     return int(flat["rewards"].shape[0])
 
 
-def _checked_k(k: Any, largest: int | None) -> list[int]:
-    ks = list(k) if isinstance(k, Sequence) and not isinstance(k, (str, bytes)) else [k]
+def _checked_k(k: Any, group_size: int | None) -> list[int]:
+    given = k.tolist() if hasattr(k, "tolist") else k
+    ks = list(given) if isinstance(given, Iterable) and not isinstance(given, (str, bytes)) else [given]
     for each in ks:
         if not hasattr(each, "__index__") or int(each) < 1:
             raise RecordError(f"groups: k: expected whole numbers >= 1, got {each!r:.60}")
-        if largest is not None and each > largest:
-            raise RecordError(f"groups: k: expected at most the largest group's {largest} rollouts, got {each}")
+        # Without a size, how large groups are is the batch's matter: one whose groups are small stops no training.
+        if group_size is not None and each > group_size:
+            raise RecordError(f"groups: k: expected at most the group's {group_size} rollouts, got {each}")
     return [int(each) for each in ks]
+
+
+def _check_tolerance(tolerance: Any) -> None:
+    try:
+        if tolerance >= 0:
+            return
+    except TypeError:
+        pass
+    raise RecordError(f"groups: tolerance: expected a number >= 0, got {tolerance!r:.60}")
 
 
 def _of_rewards(tracker: Tracker, rewards: Any, ks: Sequence[int], tolerance: float) -> None:
@@ -96,7 +110,7 @@ def _of_rewards(tracker: Tracker, rewards: Any, ks: Sequence[int], tolerance: fl
     tracker.stat({"reward_mean": rewards.mean(1), "reward_std": _deviation(rewards)})
     tracker.stat({"zero_variance_fraction": flat}, reduce_type="avg")
     size = rewards.shape[1]
-    best = {f"best@{k}": _sorted(rewards) @ _beside(weights_of_best(size, k), rewards) for k in ks if 1 < k <= size}
+    best = {f"best@{k}": _highest(rewards, k) @ _beside(weights_of_best(size, k), rewards) for k in ks if 1 < k <= size}
     if best:
         tracker.stat(best, reduce_type="avg")
 
@@ -105,9 +119,9 @@ def _of_correct(tracker: Tracker, correct: Any, ks: Sequence[int]) -> None:
     size = correct.shape[1]
     right = (correct != 0).sum(1)
     found = {f"pass@{k}": _beside(passes(size, k), correct).take(right) for k in ks if k <= size}
-    tracker.stat(
-        {**found, "all_correct_fraction": right == size, "none_correct_fraction": right == 0}, reduce_type="avg"
-    )
+    found |= {"all_correct_fraction": right == size, "none_correct_fraction": right == 0}
+    unknown = (correct * 0).sum(1)  # NaN where one is: that is neither right nor wrong
+    tracker.stat({key: values + unknown for key, values in found.items()}, reduce_type="avg")
 
 
 def _extremes(rewards: Any) -> tuple[Any, Any]:
@@ -119,8 +133,11 @@ def _deviation(rewards: Any) -> Any:
     return rewards.std(1, correction=0) if is_tensor(rewards) else rewards.std(1)
 
 
-def _sorted(rewards: Any) -> Any:
-    return rewards.sort(1).values if is_tensor(rewards) else np.sort(rewards, axis=1)
+def _highest(rewards: Any, k: int) -> Any:
+    """From the k-th lowest on, in order."""
+    if is_tensor(rewards):
+        return rewards.sort(1).values.narrow(1, k - 1, rewards.shape[1] - k + 1)
+    return np.sort(rewards, axis=1)[:, k - 1 :]
 
 
 def _beside(table: Any, values: Any) -> Any:

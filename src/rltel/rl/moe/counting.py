@@ -8,15 +8,18 @@ without the model being entered (or, checkpointed as a whole, entered by autogra
 import logging
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from rltel.core.errors import RecordError
+from rltel.record.inputs import summary
 from rltel.record.tracker import Tracker
 from rltel.rl.moe import recording
 from rltel.rl.moe.contracts import CONTRACTS, Buffer, Contract, Router, looks_like_a_router
+from rltel.rl.moe.hooks import Staying
 from rltel.rl.moe.loads import check
 
 _log = logging.getLogger("rltel")
@@ -82,11 +85,13 @@ class RouterCounter:
             self._paths[layer] = path
             if isinstance(found, Buffer):
                 buffers[layer] = found
-                self._experts[layer] = len(found.read())
+                now = found.read()
+                if now is not None:  # some modules make theirs in their first forward
+                    self._experts[layer] = len(now)
             else:
                 if found.experts is not None:
                     self._experts[layer] = found.experts
-                self._handles.append(module.register_forward_hook(self._router_hook(layer, found)))
+                self._handles.append(module.register_forward_hook(Staying(self._router_hook(layer, found))))
         self._watch_forwards(model, buffers)
 
     def _watch_forwards(self, model: Any, buffers: Mapping[int, Buffer]) -> None:
@@ -97,16 +102,19 @@ class RouterCounter:
             stack = entered.__dict__.setdefault("stack", [])
             stack.append(stack[-1] if stack else self._trains(module))
             if stack[-1] and len(stack) == 1:
-                before.update({layer: each.read().clone() for layer, each in buffers.items() if each.accumulates})
+                for layer, each in buffers.items():
+                    if each.accumulates:
+                        before[layer] = self._tried(layer, partial(_copied, each))
 
         def leave(module: Any, arguments: Any, output: Any) -> None:
-            counts = entered.stack.pop()
-            if counts and not entered.stack and output is not None:
+            stack = entered.__dict__.get("stack") or [False]  # it was not entered if a hook before ours raised
+            if stack.pop() and not stack and output is not None:
                 for layer, each in buffers.items():
-                    self._add(layer, each.read() - before[layer] if each.accumulates else each.read())
+                    self._count(layer, partial(_counted, each, before.get(layer)))
 
-        self._handles.append(model.register_forward_pre_hook(enter))
-        self._handles.append(model.register_forward_hook(leave, always_call=True))
+        # The first to be called, so that a hook of somebody else's that raises does not come between.
+        self._handles.append(model.register_forward_pre_hook(Staying(enter), prepend=True))
+        self._handles.append(model.register_forward_hook(Staying(leave), always_call=True))
 
     def _trains(self, module: Any) -> bool:
         torch = sys.modules["torch"]
@@ -117,19 +125,50 @@ class RouterCounter:
 
         def count(module: Any, arguments: Any, output: Any) -> None:
             stack = entered.__dict__.get("stack")
-            if stack and stack[-1] and not _in_backward():
-                self._add(layer, router.counts(output))
+            if stack and stack[-1] and not _in_backward() and not _is_traced():
+                self._count(layer, lambda: router.counts(output))
+            elif not stack and self._trains(module):
+                _say_once(
+                    "moe: routers run in training, but outside of forwards of the attached model: not counted; "
+                    "attach to the module that the trainer calls (said once)"
+                )
 
         count._torchdynamo_disable = True  # type: ignore[attr-defined]  # compiled, it would be part of recomputation too
         return count
 
+    def _count(self, layer: int, read: Callable[[], Any]) -> None:
+        self._tried(layer, lambda: self._add(layer, read()))
+
+    def _tried(self, layer: int, read: Callable[[], Any]) -> Any:
+        """Whatever a router of another version does, training goes on: a layer that cannot be read is left out."""
+        if layer not in self._paths:
+            return None
+        try:
+            return read()
+        except Exception as error:
+            self._leave_out(layer, error)
+            return None
+
+    def _leave_out(self, layer: int, error: Exception) -> None:
+        with self._lock:
+            path = self._paths.pop(layer, "")
+            self._counts.pop(layer, None)
+            self._experts.pop(layer, None)
+        _say_once(
+            f"moe: layer {layer} ({path}) is left out from now on, its router does not keep to its contract: "
+            f"{type(error).__name__}: {error} (said once)"
+        )
+
     def _add(self, layer: int, counts: Any) -> None:
+        if counts is None or counts.device.type == "meta":  # nothing yet, or nothing but shapes
+            return
         torch = sys.modules["torch"]
         counts = counts.detach().to(torch.int64)
         with self._lock:
             before = self._counts.get(layer)
-            # A sum makes a new tensor; what is not added must be a copy, since a buffer goes on changing.
-            self._counts[layer] = counts.clone() if before is None else before + counts
+            # A sum makes a new tensor; what is not added must be a copy, since a buffer goes on changing. The model may
+            # have been moved meanwhile.
+            self._counts[layer] = counts.clone() if before is None else before.to(counts.device) + counts
             self._experts.setdefault(layer, len(counts))
 
 
@@ -154,12 +193,15 @@ def attach(
         contracts: which routers are known, tried in order; see `rltel.rl.moe.contracts`.
         tracker: where `RouterCounter.record` records; None is the process's default one.
 
-    A model without any router that is known emits nothing; that is said once if it has others. Raises `RecordError` if
-    two routers would be one layer: attach to the parts then, each with a tracker or scope of its own.
+    A model without any router that is known emits nothing; that is said once if it has others. A router that does not
+    keep to its contract stops no training: its layer is left out, said once. Raises `RecordError` for what is no
+    module, and if two routers would be one layer: attach to the parts then, each with a tracker or scope of its own.
     """
     check(1, replicas)
+    if isinstance(first_layer, bool) or not isinstance(first_layer, int) or first_layer < 0:
+        raise RecordError(f"moe: first_layer: expected a whole number >= 0, got {summary(first_layer)}")
     counter = RouterCounter(replicas, tracker)
-    chunks = list(model) if isinstance(model, (list, tuple)) else [model]
+    chunks = _chunks(model)
     try:
         for chunk in chunks:
             counter._watch(chunk, first_layer, contracts)
@@ -171,12 +213,48 @@ def attach(
     return counter
 
 
+def _chunks(model: Any) -> list[Any]:
+    """The modules that are called: the model, or the elements of a list (a ModuleList, too, is never called itself)."""
+    import torch  # where there is a module, it is loaded already
+
+    module = torch.nn.Module
+    is_called = isinstance(model, module) and type(model).forward is not module.forward
+    chunks = [model] if is_called or not isinstance(model, Iterable) else list(model)
+    if not chunks or not all(isinstance(each, module) for each in chunks):
+        raise RecordError(f"moe: attach: expected a torch module, or a list of them, got {summary(model)}")
+    return chunks
+
+
 def _say_what_is_unknown(chunks: Sequence[Any]) -> None:
     unknown = {type(module).__name__ for chunk in chunks for module in chunk.modules() if looks_like_a_router(module)}
     new = sorted(unknown - _said)
     if new:
         _said.update(new)
         _log.warning("moe: no contract knows the routers %s: no moe_balance of them (said once)", ", ".join(new))
+
+
+def _say_once(message: str) -> None:
+    if message not in _said:
+        _said.add(message)
+        _log.warning("%s", message)
+
+
+def _copied(buffer: Buffer) -> Any:
+    now = buffer.read()
+    return None if now is None else now.clone()
+
+
+def _counted(buffer: Buffer, before: Any) -> Any:
+    """What a forward added to a buffer."""
+    now = buffer.read()
+    return now if before is None or now is None else now - before
+
+
+def _is_traced() -> bool:
+    """Whether a program is being made of what runs (exported, traced), instead of training."""
+    torch = sys.modules["torch"]
+    exports = getattr(torch.compiler, "is_exporting", None)  # newer than our oldest torch
+    return bool(torch.jit.is_tracing() or (exports is not None and exports()))
 
 
 def _in_backward() -> bool:

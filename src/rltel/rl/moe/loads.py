@@ -51,25 +51,25 @@ def _entropy(tokens: Sequence[float], total: float) -> float:
     return max(0.0, -math.fsum(share * math.log(share) for share in shares)) / math.log(len(tokens))
 
 
-def state_of(counts: Sequence[float], replicas: int = 1) -> State:
+def state_of(counts: Sequence[float], replicas: int = 1, what: str = "moe: counts") -> State:
     """The state of one layer's counts, of which ``replicas`` ranks each hold the same.
 
-    Raises `RecordError` for counts that are no whole numbers >= 0, or for too many experts.
+    Raises `RecordError`, which names ``what``, for counts that are no whole numbers >= 0, or for too many experts.
     """
-    check(len(counts), replicas)
+    check(len(counts), replicas, what)
     for count in counts:
         if not (count >= 0 and math.isfinite(count) and float(count).is_integer()):
-            raise RecordError(f"moe: counts: expected whole numbers >= 0, got {count!r}")
+            raise RecordError(f"{what}: expected whole numbers >= 0, got {count!r}")
     buckets = {expert: float(count) for expert, count in enumerate(counts) if count}
     total = sum(buckets.values())
     moments = Moments(total, total + 1.0, high=float(len(counts)))
     return State(EXPERT_LOADS, moments, {-replicas: 1.0, **buckets})
 
 
-def check(experts: int, replicas: int) -> None:
+def check(experts: int, replicas: int, what: str = "moe") -> None:
     """Raise `RecordError` for numbers that no state can hold."""
     if not 0 < experts <= MOST:
-        raise RecordError(f"moe: expected 1 to {MOST} experts in a layer, got {experts}")
+        raise RecordError(f"{what}: expected 1 to {MOST} experts in a layer, got {experts}")
     if not isinstance(replicas, int) or not 0 < replicas <= MOST:
         raise RecordError(f"moe: replicas: expected a whole number from 1 to {MOST}, got {replicas!r}")
 

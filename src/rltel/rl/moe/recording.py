@@ -34,12 +34,14 @@ def record(counts: Mapping[int, Any], *, replicas: int = 1, tracker: Tracker | N
 
     A device is not waited for: its counts are not checked. Raises `RecordError` for counts that are none.
     """
+    if not isinstance(counts, Mapping):
+        raise RecordError(f"moe: record: expected counts by layer, {{0: [6, 2]}}, got {summary(counts)}")
     tracker = tracker_or_default(tracker)
     scope = scope_of(tracker)
     prefix = f"{scope}/{SCOPE}" if scope else SCOPE
     keys = {f"{prefix}/layer_{_layer(layer)}": given for layer, given in counts.items()}
     there = {key: given for key, given in keys.items() if fold.on_device(given)}
-    here = {key: state_of(_numbers(key, given), replicas) for key, given in keys.items() if key not in there}
+    here = {key: state_of(_numbers(key, given), replicas, key) for key, given in keys.items() if key not in there}
     moments = _on_devices(there, replicas)
     if here:
         tracker.absorb(here, _HERE)
@@ -70,7 +72,7 @@ def _on_devices(counts: Mapping[str, Any], replicas: int) -> dict[str, fold.Devi
     for key, given in counts.items():
         if given.ndim != 1 or given.is_floating_point() or given.is_complex():
             raise RecordError(f"{key}: expected whole numbers [experts], got {summary(given)}")
-        check(len(given), replicas)
+        check(len(given), replicas, key)
         alike.setdefault((given.device, len(given)), {})[key] = given
     made: dict[str, fold.DeviceMoments] = {}
     for (_, experts), of_shape in alike.items():

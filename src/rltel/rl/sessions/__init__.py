@@ -12,6 +12,7 @@ from rltel.record.tracker import Tracker
 from rltel.rl.sessions.phase import SessionPhase
 from rltel.rl.sessions.reading import read_sessions as read
 from rltel.rl.sessions.registry import Consumed, process_sessions
+from rltel.rl.sessions.said import kept
 from rltel.rl.sessions.session import ENDS, Session, checked_phase, current
 from rltel.rl.sessions.ticket import Ticket
 
@@ -38,9 +39,10 @@ def submit(
         flow: the arrow to the update that consumes it (`rltel.new_flow`); None makes one.
         tracker: where its numbers go; None is ``rltel.get(rltel.stat_scope())``.
         attributes: what you say about it, for its span and its line: ``task="gsm8k/17"``, ``group=3``. Texts are cut at
-            500 characters. No prompts, unless you may write them down.
+            500 characters, of tensors and arrays only single numbers on the host are kept. No prompts, unless you may
+            write them down.
 
-    Raises `RecordError` for a version that is no whole number.
+    Raises `RecordError` for a version that is no whole number, or a flow that is none.
     """
     return process_sessions.submit(policy_version, attributes, judged_later=judged_later, flow=flow, tracker=tracker)
 
@@ -52,7 +54,8 @@ def phase(name: str, *, policy_version: int | None = None, **attributes: Any) ->
         return here.phase(name, policy_version=policy_version, **attributes)
     if policy_version is not None:
         attributes["rl.policy.version"] = policy_version
-    return SessionPhase(None, process_sessions.site_of(checked_phase(name)), process_sessions.recorder, attributes)
+    site = process_sessions.site_of(checked_phase(name))
+    return SessionPhase(None, site, process_sessions.recorder, kept(attributes))
 
 
 def consume(
@@ -67,14 +70,15 @@ def consume(
     ``with clock.phase("train", flow=consume(tickets, policy_version=v, step=k).flows): ...``
 
     Args:
-        sessions: sessions of this process, or `Session.ticket` of another's (as such, as a list or a mapping).
+        sessions: sessions of this process, or `Session.ticket` of another's (as such, as a list or a mapping). One that
+            several samples bring counts once.
         policy_version: the last published one, that the update starts from. A session is ``policy_version`` minus its
             oldest policy's version old.
         step: which update this is.
         tracker: None is ``rltel.get(rltel.stat_scope())``.
 
-    Raises `PayloadError` for what is no session, `RecordError` for a version that is no whole number; nothing is
-    recorded then.
+    Raises `PayloadError` for what is no session, `RecordError` for a version or step that is no whole number; nothing
+    is recorded then.
     """
     return process_sessions.consume(sessions, policy_version, step, tracker)
 

@@ -8,7 +8,8 @@ import msgspec
 
 from rltel.core.identity import Identity
 from rltel.rl.sessions.registry import Update, session_times
-from rltel.rl.sessions.session import MAX_CALLS, End, Session, text_of
+from rltel.rl.sessions.said import text_of
+from rltel.rl.sessions.session import MAX_CALLS, End, Session
 
 VERSION = 1
 _MAX_ATTRIBUTES = 64
@@ -44,7 +45,7 @@ def _session(session: Session, status: End) -> dict[str, Any]:
     line.update({f"{name}_s": ns / 1e9 for name, ns in session_times(session, now_ns).items()})
     versions = session.policy_versions
     if versions:
-        line.update(policy_version=min(versions), policy_versions=versions)
+        line.update(policy_version=session.policy_version, policy_versions=versions)
     for name in ("staleness", "reason", "error"):
         value = getattr(session, name)
         if value is not None:
@@ -54,10 +55,8 @@ def _session(session: Session, status: End) -> dict[str, Any]:
         for name, times in session.times.items()
     }
     line.update(_calls(session))
-    if session.counters:
-        line["counters"] = _plain(session.counters)
-    if session.attributes:
-        line["attributes"] = _plain(session.attributes)
+    line.update(_plain("counters", session.counters))
+    line.update(_plain("attributes", session.attributes))
     if session.trace is not None:
         line.update(trace_id=f"{session.trace[0]:032x}", span_id=f"{session.trace[1]:016x}")
     return line
@@ -75,9 +74,13 @@ def _calls(session: Session) -> dict[str, Any]:
     return found
 
 
-def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Values that JSON holds, of bounded length."""
-    return {text_of(name): _value(value) for name, value in list(given.items())[:_MAX_ATTRIBUTES]}
+def _plain(what: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Values that JSON holds, of bounded length, and how many there would have been besides."""
+    if not given:
+        return {}
+    shown = {text_of(name): _value(value) for name, value in list(given.items())[:_MAX_ATTRIBUTES]}
+    left_out = len(given) - _MAX_ATTRIBUTES
+    return {what: shown, **({f"{what}_left_out": left_out} if left_out > 0 else {})}
 
 
 def _value(value: Any) -> Any:
@@ -85,9 +88,6 @@ def _value(value: Any) -> Any:
         return value
     if isinstance(value, int) and abs(value) < 1 << 63:
         return value
-    item = getattr(value, "item", None)  # NumPy's and torch's single numbers
-    if callable(item) and getattr(value, "size", None) == 1:
-        return _value(item())
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)  # JSON has no NaN
     return text_of(value).encode(errors="backslashreplace").decode()

@@ -5,18 +5,21 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from rltel.core.context import new_flow, new_id
+from rltel.core.errors import PayloadError
+from rltel.record.inputs import summary
 from rltel.record.recorder import Recorder, timeline
 from rltel.record.records import Site
 from rltel.record.tracker import Tracker
 from rltel.reduce.scopes import stat_scope
 from rltel.rl.inputs import process_trackers
 from rltel.rl.sessions.numbers import SessionNumbers
-from rltel.rl.sessions.session import End, Session, as_version
+from rltel.rl.sessions.said import as_flow, as_version
+from rltel.rl.sessions.session import End, Session
 from rltel.rl.sessions.ticket import Ticket, as_ticket
 
 _log = logging.getLogger("rltel")
@@ -39,11 +42,11 @@ class Update(NamedTuple):
 
 
 class Consumed(NamedTuple):
-    """What an update consumes. ``flows``: arrows, to be given to the slice of the update."""
+    """What an update consumes. ``flows``: arrows, to be given to the slice of the update; one of each session."""
 
     flows: list[int]
     staleness: list[int | None]
-    """In versions, in the order of the sessions; None where a session's or the update's version is not known."""
+    """In versions, one for each of what was given; None where a session's or the update's version is not known."""
 
 
 class Sessions:
@@ -95,7 +98,7 @@ class Sessions:
     ) -> Session:
         """See `rltel.rl.sessions.submit`."""
         version = None if policy_version is None else as_version("policy_version", policy_version)
-        ticket = Ticket(f"{new_id():016x}", new_flow() if flow is None else flow, version)
+        ticket = Ticket(f"{new_id():016x}", new_flow() if flow is None else as_flow(flow), version)
         numbers = self._numbers_of(tracker)
         session = Session(
             self, ticket, numbers,
@@ -130,16 +133,14 @@ class Sessions:
         tracker: Tracker | None = None,
     ) -> Consumed:
         """See `rltel.rl.sessions.consume`."""
-        tickets = [each.ticket() if isinstance(each, Session) else as_ticket(each) for each in sessions]
+        tickets = [each.ticket() if isinstance(each, Session) else as_ticket(each) for each in _several(sessions)]
         current = None if policy_version is None else as_version("policy_version", policy_version)
-        staleness = [
-            None if current is None or ticket.policy_version is None else current - ticket.policy_version
-            for ticket in tickets
-        ]
-        self._numbers_of(tracker).consumed(len(tickets), [age for age in staleness if age is not None])
-        made_at = self._wall_ns()
-        self._keep(Update(made_at, step, current, [ticket.id for ticket in tickets], staleness))
-        return Consumed([ticket.flow for ticket in tickets], staleness)
+        number = None if step is None else as_version("step", step)
+        once = {ticket.id: ticket for ticket in tickets}  # samples of one session may each bring its ticket
+        ages = {name: _age(ticket, current) for name, ticket in once.items()}
+        self._numbers_of(tracker).consumed(len(once), [age for age in ages.values() if age is not None])
+        self._keep(Update(self._wall_ns(), number, current, list(ages), list(ages.values())))
+        return Consumed([ticket.flow for ticket in once.values()], [ages[ticket.id] for ticket in tickets])
 
     def _numbers_of(self, tracker: Tracker | None) -> SessionNumbers:
         tracker = process_trackers().get(stat_scope()) if tracker is None else tracker
@@ -220,6 +221,19 @@ class Sessions:
                 self._lost += 1
             return
         self._ended.append(ended)
+
+
+def _several(sessions: Any) -> Iterable[Any]:
+    """What was given to be consumed; one session or ticket by itself is one."""
+    if isinstance(sessions, (Session, Ticket)):
+        return [sessions]
+    if isinstance(sessions, (str, bytes, Mapping)) or not isinstance(sessions, Iterable):
+        raise PayloadError(f"consume: expected a list of sessions or their tickets, got {summary(sessions)}")
+    return sessions
+
+
+def _age(ticket: Ticket, current: int | None) -> int | None:
+    return None if current is None or ticket.policy_version is None else current - ticket.policy_version
 
 
 def _record(session: Session, now_ns: int, status: End) -> None:

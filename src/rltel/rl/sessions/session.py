@@ -5,8 +5,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import ContextVar, Token
-from operator import index
-from typing import Any, Literal, Protocol, Self, get_args
+from typing import Any, Literal, NoReturn, Protocol, Self, get_args
 
 from rltel.core.errors import RecordError
 from rltel.core.redact import redact
@@ -16,6 +15,7 @@ from rltel.record.slices import Raised
 from rltel.record.spans import Span, spelled
 from rltel.rl.sessions.numbers import RESERVED, SessionNumbers
 from rltel.rl.sessions.phase import SessionPhase
+from rltel.rl.sessions.said import amount, as_version, kept, text_of
 from rltel.rl.sessions.ticket import Ticket
 from rltel.rl.sessions.times import OverlappingTime
 
@@ -23,7 +23,6 @@ End = Literal["accepted", "rejected", "dropped", "failed", "cancelled", "abandon
 ENDS: tuple[str, ...] = get_args(End)
 MAX_CALLS = 64
 """Of one session whose begin and end are kept; all of them count in the phases' times."""
-_MAX_TEXT = 500
 _SITE = Site("rollout", "rollout", "rl.rollout")
 _here: ContextVar["Session | None"] = ContextVar("rltel.session", default=None)
 
@@ -64,7 +63,7 @@ class Session:
     ) -> None:
         self.id = ticket.id
         self.numbers = numbers
-        self.attributes: dict[str, Any] = dict(attributes)
+        self.attributes: dict[str, Any] = kept(attributes)
         """What its caller says about it."""
         self.counters: dict[str, float] = {}
         self.submitted_at_ns = submitted_at_ns
@@ -89,6 +88,7 @@ class Session:
         self._flow = ticket.flow
         self._first_version = ticket.policy_version
         self._versions: dict[int, None] = {}  # in the order of their use
+        self._oldest_version: int | None = None
         self._judged_later = judged_later
         self._end: End | None = None
         self._is_running = False
@@ -122,11 +122,14 @@ class Session:
     @property
     def policy_version(self) -> int | None:
         """The oldest of them, which the session's staleness is counted from. None if nobody said any."""
-        return min(self.policy_versions, default=None)
+        return self._first_version if self._oldest_version is None else self._oldest_version
 
     def ticket(self) -> Ticket:
         """What stands for it in the process of the update: send it along with the result."""
         return Ticket(self.id, self._flow, self.policy_version)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"session {self.id} stays in its process: send session.ticket() to another")
 
     # --- what happens in it -------------------------------------------------------------------------------------------
 
@@ -139,29 +142,33 @@ class Session:
         if policy_version is not None:
             self.used_policy(policy_version)
             attributes["rl.policy.version"] = policy_version
-        return SessionPhase(self, self._home.site_of(checked_phase(name)), self._home.recorder, attributes)
+        return SessionPhase(self, self._home.site_of(checked_phase(name)), self._home.recorder, kept(attributes))
 
     def used_policy(self, version: int) -> None:
         """Another policy generates from here on (weights were loaded in the middle of a generation)."""
+        found = as_version("policy_version", version)
         with self._home.lock:
             if len(self._versions) < MAX_CALLS:
-                self._versions.setdefault(as_version("policy_version", version))
+                self._versions.setdefault(found)
+            self._oldest_version = found if self._oldest_version is None else min(found, self._oldest_version)
 
     def add(self, **amounts: float) -> None:
-        """Add to the session's own counters (``output_tokens=17``): they stand in its line."""
+        """Add to the session's own counters (``output_tokens=17``): they stand in its line.
+
+        Raises `RecordError`, and adds nothing, for what is no number on the host.
+        """
+        numbers = {name: amount(name, given) for name, given in amounts.items()}
         with self._home.lock:
-            for name, amount in amounts.items():
-                try:
-                    self.counters[name] = self.counters.get(name, 0) + amount
-                except TypeError:
-                    raise RecordError(f"session: add({name}): expected a number, got {amount!r}") from None
+            for name, number in numbers.items():
+                self.counters[name] = self.counters.get(name, 0) + number
 
     def set(self, **attributes: Any) -> None:
-        """Say more about it: in its line and, while it runs, on its span."""
+        """Say more about it: in its line and, while it runs, on its span. Of tensors only their shape is kept."""
+        said = kept(attributes)
         with self._home.lock:
-            self.attributes.update(attributes)
+            self.attributes.update(said)
         if self._span is not None:
-            self._span.set(**attributes)
+            self._span.set(**said)
 
     def phase_begins(self, name: str, now_ns: int) -> None:
         """See `phase`."""
@@ -311,20 +318,6 @@ def described(error: BaseException) -> str:
     """An exception in one line, without secrets."""
     said = spelled(error)
     return text_of(f"{type(error).__name__}: {redact(said)}" if said else type(error).__name__)
-
-
-def text_of(given: Any) -> str:
-    """Text of bounded length."""
-    text = spelled(given)
-    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
-
-
-def as_version(what: str, given: Any) -> int:
-    """A policy's version. Raises `RecordError` for what is no whole number."""
-    try:
-        return index(given)
-    except TypeError:
-        raise RecordError(f"session: {what}: expected a whole number, got {given!r:.60}") from None
 
 
 def checked_phase(name: Any) -> str:

@@ -1,10 +1,13 @@
 """What stands for a session in another process: small plain data, to go along with its result."""
 
 from collections.abc import Mapping
-from operator import index
 from typing import Any, NamedTuple
 
-from rltel.core.errors import PayloadError
+from rltel.core.errors import PayloadError, RecordError
+from rltel.record.inputs import summary
+from rltel.rl.sessions.said import as_flow, as_version
+
+_LONGEST_ID = 64
 
 
 class Ticket(NamedTuple):
@@ -26,8 +29,8 @@ def as_ticket(given: Any) -> Ticket:
     if isinstance(fields, (list, tuple)) and len(fields) == len(Ticket._fields):
         name, flow, version = fields
         try:
-            if isinstance(name, str) and name:
-                return Ticket(name, index(flow), None if version is None else index(version))
-        except TypeError:
-            pass
-    raise PayloadError(f"consume: expected a session's ticket: id, flow, policy version; got {given!r:.100}")
+            if isinstance(name, str) and 0 < len(name) <= _LONGEST_ID:
+                return Ticket(name, as_flow(flow), None if version is None else as_version("policy_version", version))
+        except RecordError:
+            pass  # another process said so: not this one's mistake
+    raise PayloadError(f"consume: expected a session's ticket: id, flow, policy version; got {summary(given)}")
