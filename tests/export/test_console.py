@@ -1,7 +1,10 @@
 """A plain line per interval."""
 
 import io
+import os
+import pty
 import re
+import termios
 from typing import Any
 
 import pytest
@@ -108,6 +111,67 @@ class TestLine:
         console = Console()
         console.write(commit({"x": float("nan")}), after_s=10)
         assert console.lines == ["step 1 | x nan | x/nonfinite 1"]
+
+
+LLM = {
+    "ppo_actor/update/version_stats/sample_staleness_theta_avg": 0.75,
+    "train_perf/tokens_per_second": 48_213.4,
+    "train_perf/mfu": 0.38125,
+    "rollout/timeperf/session/total": 20.0,
+    "groups/n_groups": 64.0,
+    "ppo_actor/train_infer/kl_k3": 0.00081,
+    "ppo_actor/update/grad_norm": 0.85,
+    "ppo_actor/update/actor_loss": -0.0213,
+    "groups/pass@8": 0.875,
+    "groups/pass@1": 0.5625,
+    "rollout/reward": 0.625,
+    "my/number": 1.0,
+}
+FIRST_LOOK = (
+    "reward 0.625 | pass@1 0.5625 | loss -0.0213 | kl_k3 0.00081 | grad 0.85 | stale 0.75 | tokens/s 48213 | mfu 0.3812"
+)
+
+
+class TestLlmRuns:
+    def test_the_first_look_in_its_order_and_nothing_else(self) -> None:
+        console = Console()
+        console.write(commit(LLM, step=7), after_s=10)
+        assert console.lines == [f"step 7 | {FIRST_LOOK}"]
+
+    def test_where_there_is_little_of_it_the_first_other_keys_are_there_too(self) -> None:
+        console = Console()
+        values = {"timeperf/save": 1.0, **{f"k{i}": float(i) for i in range(9)}, "loss": 0.5}
+        console.write(commit(values), after_s=10)
+        assert console.lines == ["step 1 | loss 0.5 | k0 0 | k1 1 | k2 2 | k3 3 | k4 4"]
+
+    def test_but_no_extremes_of_what_is_said(self) -> None:
+        console = Console()
+        console.write(commit(recorded(lambda trackers: trackers.default.stat({"loss": [1.0, 3.0]}))), after_s=10)
+        assert console.lines == ["step 1 | loss 2"]
+
+    def test_a_robot_s_line_is_what_it_was(self) -> None:
+        console = Console()
+        console.write(commit({"Loss/actor": 0.25, "grad_norm": 1.0, "entropy": 2.0}), after_s=10)
+        assert console.lines == ["step 1 | actor 0.25"]
+
+    @pytest.mark.parametrize("columns", [5, 20, 40, 80, 100, 140])
+    def test_on_a_terminal_it_is_one_line_whatever_the_width(self, columns: int) -> None:
+        controller, side = pty.openpty()
+        try:
+            termios.tcsetwinsize(side, (24, columns))
+            with open(side, "w", closefd=False, encoding="utf-8") as stream:
+                clock = FakeClock()
+                sink = ConsoleSink(stream, 10.0, clock.monotonic_ns)
+                sink.write(commit(LLM, step=7), [])
+                sink.close()
+            line = os.read(controller, 4096).decode().rstrip("\r\n")
+        finally:
+            os.close(controller)
+            os.close(side)
+        assert f"step 7 | {FIRST_LOOK} | ".startswith(f"{line} | ")
+        assert len(line) <= columns or line == "step 7"
+        left_out = f"step 7 | {FIRST_LOOK}".removeprefix(line).removeprefix(" | ")
+        assert not left_out or len(f"{line} | {left_out.partition(' | ')[0]}") > columns, "the next would have fitted"
 
 
 class Terminal(io.StringIO):

@@ -1,8 +1,11 @@
 """A plain line per interval: no escape codes, so that it is as good in a file as on a screen.
 
-On request every value is shown: as AReaL's table on a terminal, and in the line where there is none.
+Of a robot's run it has the catalogue's headlines, of an LLM's run a first look in a fixed order, as much of it as fits
+into the terminal's width. On request every value is shown: as AReaL's table on a terminal, and in the line where there
+is none.
 """
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
@@ -11,11 +14,15 @@ from rltel.core.undisturbed import undisturbed
 from rltel.core.wording import printable
 from rltel.export.commit import Commit
 from rltel.export.commit_table import print_table
+from rltel.export.panel.llm.headlines import Headline, headlines
+from rltel.export.panel.llm.keys import is_llm_run, place_of
 from rltel.export.points import Point
 from rltel.export.tracking.expert_loads import without_experts
 from rltel.names.catalogue import Catalogue, catalogue
 
-_SHOWN_WITHOUT_HEADLINES = 6
+_FEW = 6
+_SEPARATOR = " | "
+_THOUSAND, _MANY = 1e3, 1e7
 
 
 class ConsoleSink:
@@ -74,11 +81,9 @@ class ConsoleSink:
         if commit.step > step and now > then:
             parts.append(f"{(commit.step - step) / (now - then) * 1e9:.1f} it/s")
         if self._draws():
-            print_table(latest, " | ".join(parts), self._stream)
+            print_table(latest, _SEPARATOR.join(parts), self._stream)
         else:
-            chosen = latest if self._table else self._headlines(latest)
-            parts.extend(f"{printable(label)} {value:.4g}" for label, value in chosen.items())
-            print(" | ".join(parts), file=self._stream, flush=True)
+            print(self._line(parts, latest), file=self._stream, flush=True)
         self._printed_steps[commit.axis] = commit.step, now
         self._printed_ns = now
         self._pending.pop(commit.axis, None)
@@ -87,6 +92,20 @@ class ConsoleSink:
         """Whether a table is wanted and there is a terminal to draw it on (`FORCE_COLOR` makes a file none)."""
         return self._table and self._stream.isatty() and os.environ.get("TERM") != "dumb"
 
+    def _line(self, parts: list[str], latest: Mapping[str, float]) -> str:
+        if not self._table and is_llm_run(latest):
+            shown = [f"{printable(each.text)} {_short(each.value)}" for each in _first_look(latest)]
+            return _fitted(parts, shown, self._columns())
+        chosen = latest if self._table else self._headlines(latest)
+        return _SEPARATOR.join([*parts, *(f"{printable(label)} {value:.4g}" for label, value in chosen.items())])
+
+    def _columns(self) -> float:
+        """How wide a line may be: what the terminal has; in a file there is no end."""
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns or math.inf
+        except (OSError, ValueError, AttributeError):  # no terminal, closed, or an object that only writes
+            return math.inf
+
     def _headlines(self, values: Mapping[str, float]) -> dict[str, float]:
         """What the catalogue calls a headline; without any, the first few keys, timings last."""
         found: dict[str, float] = {}
@@ -94,5 +113,37 @@ class ConsoleSink:
             match = self._catalogue.find(key.removesuffix("/avg"))
             if match is not None and match.headline is not None:
                 found[match.headline] = value
-        own_first = sorted(values.items(), key=lambda item: "timeperf/" in item[0])
-        return found or dict(own_first[:_SHOWN_WITHOUT_HEADLINES])
+        return found or dict(_own_first(values)[:_FEW])
+
+
+def _first_look(values: Mapping[str, float]) -> list[Headline]:
+    """The headlines that there are; where they are few, the first of the other keys beside them."""
+    found = headlines(values)
+    said = tuple(each.key.removesuffix("/avg") + "/" for each in found)
+    others = [
+        Headline(key, value, key)
+        for key, value in _own_first(values)
+        if place_of(key) is None and not key.startswith(said)
+    ]
+    return [*found, *others[: max(0, _FEW - len(found))]]
+
+
+def _own_first(values: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Timings last."""
+    return sorted(values.items(), key=lambda item: "timeperf/" in item[0])
+
+
+def _fitted(parts: list[str], shown: list[str], columns: float) -> str:
+    """As much as fits, from the left; what says which step it is always stays."""
+    line = _SEPARATOR.join(parts)
+    for each in shown:
+        longer = f"{line}{_SEPARATOR}{each}"
+        if len(longer) > columns:
+            break
+        line = longer
+    return line
+
+
+def _short(value: float) -> str:
+    """Four digits; thousands without an exponent, as one says them."""
+    return f"{value:.0f}" if _THOUSAND <= abs(value) < _MANY else f"{value:.4g}"

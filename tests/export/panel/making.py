@@ -172,14 +172,83 @@ LLM = {
     "timeperf/rollout/generate": 15.0,
     "timeperf/rollout/decode": 14.0,
     "timeperf/rollout/reward": 0.5,
-    "ppo_actor/update/loss": 0.0213,
+    "ppo_actor/update/actor_loss": 0.0213,
+    "ppo_actor/update/entropy": 0.4312,
+    "ppo_actor/update/clip_ratio": 0.0125,
     "ppo_actor/update/grad_norm": 0.85,
+    "ppo_actor/train_infer/kl_k1": 0.0007,
+    "ppo_actor/train_infer/kl_k3": 0.0008,
     "ppo_actor/train_infer/ratio_outside_1.5": 0.0004,
+    "ppo_actor/train_infer/ratio_outside_2": 0.0001,
     "rollout/reward": 0.625,
-    "pass@1": 0.5625,
+    "groups/pass@1": 0.5625,
+    "groups/zero_variance_fraction": 0.25,
     "seq_len": 1234.5,
+    "my/own_number": 7.25,
 }
-"""GRPO with a rollout worker."""
+"""GRPO with a rollout worker that has a clock."""
+
+ASYNC = {
+    "timeperf/iteration": 40.0,
+    "timeperf/sample": 12.0,
+    "timeperf/batch_wait": 11.5,
+    "timeperf/train": 26.0,
+    "timeperf/forward": 9.0,
+    "timeperf/backward": 15.0,
+    "timeperf/sync": 1.5,
+    "timeperf/tokenize": 0.25,
+    "reward": 0.6875,
+    "rollout/reward": 0.625,
+    "eval-rollout/reward": 0.75,
+    "reward/format": 0.9375,
+    "reward/correct": 0.5,
+    "groups/pass@1": 0.5625,
+    "groups/pass@8": 0.875,
+    "groups/best@8": 0.9,
+    "groups/length": 987.5,
+    "groups/truncated_fraction": 0.0625,
+    "groups/zero_variance_fraction": 0.25,
+    "groups/n_groups": 64.0,
+    "ppo_actor/update/actor_loss": -0.0213,
+    "ppo_actor/update/entropy": 0.4312,
+    "ppo_actor/update/kl_loss": 0.0031,
+    "ppo_actor/update/clip_ratio": 0.0125,
+    "ppo_actor/update/grad_norm": 0.85,
+    "ppo_actor/update/lr": 1e-6,
+    "ppo_critic/update/value_loss": 0.125,
+    "ppo_critic/update/grad_norm": 12.5,
+    "ppo_actor/train_infer/kl_k1": 0.0007,
+    "ppo_actor/train_infer/kl_k3": 0.0008,
+    "ppo_actor/train_infer/logp_abs_diff": 0.0164,
+    "ppo_actor/train_infer/effective_sample_size": 0.9973,
+    "ppo_actor/train_infer/nonfinite_logp_fraction": 0.0005,
+    "ppo_actor/update/version_stats/sample_staleness_theta_avg": 0.75,
+    "ppo_actor/update/version_stats/sample_staleness_theta_max": 3.0,
+    "ppo_actor/update/version_stats/stale_token_fraction": 0.5,
+    "ppo_actor/update/version_stats/future_token_fraction": 0.0,
+    "ppo_actor/update/version_stats/v_theta": 99.0,
+    "train_perf/tokens": 1_250_000.0,
+    "train_perf/seconds": 25.0,
+    "train_perf/tokens_per_second": 50_000.0,
+    "train_perf/mfu": 0.3812,
+    **{f"moe_balance/layer_{layer}/max_over_ideal": 1.0 + layer % 17 / 10 for layer in range(48)},
+    **{f"moe_balance/layer_{layer}/normalized_entropy": 0.9 for layer in range(48)},
+    "rollout/sessions/accepted": 512.0,
+    "rollout/sessions/rejected": 3.0,
+    "rollout/sessions/failed": 1.0,
+    "rollout/sessions/dropped": 0.0,
+    "rollout/sessions/in_flight": 640.0,
+    "rollout/sessions/consumed": 512.0,
+    "rollout/sessions/staleness": 1.25,
+    "rollout/timeperf/generate": 9.0,
+    "rollout/timeperf/session/total": 20.0,
+    "rollout/timeperf/session/queue": 1.0,
+    "rollout/timeperf/session/generate": 18.0,
+    "rollout/timeperf/session/tool_call": 4.0,
+    "rollout/timeperf/session/reward": 0.5,
+    "rollout/timeperf/session/idle": 0.1,
+}
+"""PPO on a mixture of experts, with asynchronous rollouts as sessions, some of whose phases overlap."""
 
 
 def run_of(values: Mapping[str, float], **about: Any) -> Panel:
@@ -219,4 +288,11 @@ def llm_run() -> Panel:
     return run_of(LLM, algo="grpo", task="gsm8k")
 
 
-RUNS = {"sac": sac_run, "appo": appo_run, "ppo": ppo_run, "llm": llm_run}
+def async_run() -> Panel:
+    """LLM post-training with everything that there is to show."""
+    panel = run_of(ASYNC, algo="ppo", task="gsm8k")
+    panel.facts = {"max_iterations": 500}
+    return panel
+
+
+RUNS = {"sac": sac_run, "appo": appo_run, "ppo": ppo_run, "llm": llm_run, "async": async_run}

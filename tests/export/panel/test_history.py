@@ -83,3 +83,7 @@ class TestReturns:
     def test_none_before_twenty_reports(self) -> None:
         """UniLab divides what there is of the ten before by ten."""
         assert returns(*[100.0] * 19).progress(0, None).trend is None
+
+    def test_of_an_llm_run_the_mean_reward_whatever_it_is_called(self) -> None:
+        reports = [{"groups/reward": value, "eval-rollout/reward": -value} for value in [1.0] * 10 + [2.0] * 10]
+        assert history(*reports)[0].progress(0, None)[3:] == (2.0, "up")

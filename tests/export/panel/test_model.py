@@ -58,20 +58,27 @@ class TestMetrics:
 
 class TestOthers:
     def test_users_keys_verbatim_in_alphabetical_order(self) -> None:
-        assert [row.text for row in llm_run().model.others] == [
-            "pass@1", "ppo_actor/train_infer/ratio_outside_1.5", "ppo_actor/update/grad_norm", "ppo_actor/update/loss",
-            "rollout/reward", "seq_len",
-        ]  # fmt: skip
+        values = {"my/own_number": 7.25, "b": 1.0, "a/b": 2.0, **LLM}
+        assert [row.text for row in one(values).model.others] == ["a/b", "b", "my/own_number"]
 
     def test_no_extremes_or_quantiles_beside_an_average(self) -> None:
         panel = Panel()
-        panel.add(recorded(lambda trackers: trackers.default.stat({"loss": [1.0, 3.0]})))
-        assert [(row.text, row.value) for row in panel.model.others] == [("loss/avg", 2.0)]
+        panel.add(recorded(lambda trackers: trackers.default.stat({"mine": [1.0, 3.0]})))
+        assert [(row.text, row.value) for row in panel.model.others] == [("mine/avg", 2.0)]
 
-    def test_timings_that_are_no_phases(self) -> None:
+    def test_timings_that_are_no_phases_have_a_column_of_their_own(self) -> None:
         panel = Panel()
         panel.add({"timeperf/iteration": 2.0, "timeperf/train": 1.0, "timeperf/tokenize": 0.5})
-        assert [row.text for row in panel.model.others] == ["timeperf/tokenize"]
+        assert [(timing.timeline.role, timing.rows[0].text) for timing in panel.model.timings] == [
+            ("learner", "Train"),
+            ("timings", "Tokenize"),
+        ]
+        assert panel.model.others == ()
+
+    def test_in_a_robot_s_run_they_stand_below_as_they_always_did(self) -> None:
+        panel = one({**SAC, "timeperf/tokenize": 0.5, "grad_norm": 1.0})
+        assert [row.text for row in panel.model.others] == ["grad_norm", "timeperf/tokenize"]
+        assert panel.model.groups == ()
 
     @pytest.mark.parametrize("values", [SAC, APPO], ids=["sac", "appo"])
     def test_a_run_by_the_schema_has_none(self, values: dict[str, float]) -> None:

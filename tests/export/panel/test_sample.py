@@ -77,5 +77,24 @@ def test_a_rate_without_an_iteration_is_a_number_like_others() -> None:
     assert sample_of(commit({"Perf/total_fps": 100.0})).fractions == {}
 
 
+def test_rates_of_tokens_count_for_as_long_as_their_engine_trained() -> None:
+    values = {
+        "train_perf/seconds": 2.0,
+        "train_perf/tokens_per_second": 50.0,
+        "train_perf/mfu": 0.25,
+        "critic/train_perf/seconds": 0.0,
+        "critic/train_perf/tokens_per_second": 50.0,
+    }
+    assert sample_of(commit(values)).fractions == {
+        "train_perf/tokens_per_second": (100.0, 2.0),
+        "train_perf/mfu": (0.5, 2.0),
+    }
+
+
+@pytest.mark.parametrize("key", ["timeperf/tokenize", "rollout/timeperf/session/total"])
+def test_a_time_that_was_logged_as_a_number_is_seconds(key: str) -> None:
+    assert sample_of(commit({key: 0.5})).fractions == {key: (0.5, 1.0)}
+
+
 def test_ranks() -> None:
     assert sample_of(commit({}, identity=identity(world_size=8))).world_size == 8

@@ -5,7 +5,7 @@ import math
 import pytest
 from rich.cells import cell_len
 
-from export.panel.making import LLM, RUNS, SAC, Panel, llm_run, run_of, sac_run
+from export.panel.making import LLM, RUNS, SAC, Panel, async_run, llm_run, run_of, sac_run
 from rltel.export.panel.ansi import encoded
 from rltel.export.panel.glyphs import ASCII
 from rltel.export.panel.screen import draw
@@ -27,6 +27,7 @@ class TestEveryScreen:
         model = panel.model
         labels = [row.text for row in (*model.metrics, *model.rewards, *model.others)]
         labels += [row.text for timing in model.timings for row in timing.rows]
+        labels += [text for section in model.groups for text in (section.title, *(row.text for row in section.rows))]
         assert [label for label in labels if label not in text] == []
 
     @pytest.mark.parametrize("height", HEIGHTS)
@@ -90,6 +91,10 @@ class TestMarks:
         """A line's border is dim; that must not be the base of the whole line."""
         for line in draw(sac_run().model, 120):
             assert line.style == ""
+
+    def test_what_went_wrong_in_an_llm_run_is_red(self) -> None:
+        assert "red" in self.styled(async_run(), "Failed")
+        assert "red" not in self.styled(async_run(), "Accepted")
 
     def test_nan_is_red(self) -> None:
         assert "red" in self.styled(run_of({"x": math.nan}), "x")

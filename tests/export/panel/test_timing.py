@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from export.panel.making import APPO, LLM, PPO, SAC, Panel
+from export.making import commit, recorded
+from export.panel.making import APPO, LLM, PPO, SAC, SECOND, Panel
 from rltel.export.panel.families import timelines
-from rltel.export.panel.sample import Sample
+from rltel.export.panel.sample import Sample, sample_of
 from rltel.export.panel.timing import TimeRow, Timing, timing_of
 from rltel.names.phases import PhaseLabel
+from rltel.record.kinds import TIMING
+from rltel.reduce.trackers import Trackers
 
 VECTORS = {
     each["id"][:3]: each
@@ -292,3 +295,86 @@ def test_nothing_measured_is_nothing_shown() -> None:
     panel.add({"timeperf/evaluate": 1.0})
     panel.add({"x": 1.0}, after_s=10.0)
     assert timings(panel) == {}
+
+
+SESSIONS = {
+    "rollout/timeperf/session/total": 20.0,
+    "rollout/timeperf/session/queue": 1.0,
+    "rollout/timeperf/session/generate": 18.0,
+    "rollout/timeperf/session/tool_call": 4.0,
+    "rollout/timeperf/session/idle": 0.1,
+}
+
+
+class TestSessions:
+    def test_phases_that_overlap_are_nothing_wrong(self) -> None:
+        """A tool is called while others still generate: 23 s of phases in 20 s."""
+        timing = of(SESSIONS)["sessions"]
+        assert [(row.text, row.ms, row.share) for row in timing.rows] == [
+            ("Queue", pytest.approx(1e3), pytest.approx(0.05)),
+            ("Generate", pytest.approx(18e3), pytest.approx(0.9)),
+            ("Tool Call", pytest.approx(4e3), pytest.approx(0.2)),
+        ]
+        assert timing.loop == TimeRow("Session Wall", pytest.approx(20e3), 1.0)
+        assert timing.accounted is None
+
+    def test_what_no_phase_has_shows_from_a_percent(self) -> None:
+        assert "Idle" in by_text(of({**SESSIONS, "rollout/timeperf/session/idle": 0.3})["sessions"])
+
+    def test_a_phase_that_few_sessions_have_is_of_the_average_session(self) -> None:
+        """One of four calls a tool, for 8 s: the average session spends 2 s there."""
+
+        def record(trackers: Trackers) -> None:
+            tracker = trackers.get("rollout")
+            for i in range(4):
+                tracker.timing_appender("timeperf/session/total", TIMING)(20 * SECOND)
+                if i == 0:
+                    tracker.timing_appender("timeperf/session/tool_call", TIMING)(8 * SECOND)
+
+        panel = Panel()
+        panel.put(sample_of(commit(recorded(record))))
+        timing = timings(panel)["sessions"]
+        assert by_text(timing)["Tool Call"].ms == pytest.approx(2e3)
+        assert timing.loop is not None
+        assert timing.loop.ms == pytest.approx(20e3)
+
+    def test_every_tracker_has_its_own(self) -> None:
+        of_tests = {f"eval-{key}": value for key, value in SESSIONS.items()}
+        assert set(of({**SESSIONS, **of_tests})) == {"sessions", "eval sessions"}
+
+    def test_without_totals_there_is_none(self) -> None:
+        assert of({"rollout/timeperf/session/generate": 1.0, "reward": 1.0}) == {}
+
+    def test_a_commit_without_sessions_does_not_take_them_off_the_screen(self) -> None:
+        panel = Panel()
+        panel.add({**SESSIONS, "timeperf/iteration": 40.0})
+        panel.wait(60)
+        panel.add({"timeperf/iteration": 40.0})
+        assert by_text(timings(panel)["sessions"])["Generate"].ms == pytest.approx(18e3)
+
+
+class TestPlainTimes:
+    """AReaL's trainers time their steps by name, and no loop around them."""
+
+    def of(self, values: dict[str, float]) -> dict[str, list[tuple[str, float, float | None]]]:
+        panel = Panel()
+        panel.add(values)
+        return {
+            timing.timeline.role: [(row.text, row.ms, row.share) for row in timing.rows]
+            for timing in panel.model.timings
+        }
+
+    def test_milliseconds_and_no_shares(self) -> None:
+        assert self.of({"timeperf/rollout": 31.0, "timeperf/train_step": 25.0}) == {
+            "timings": [("Rollout", 31e3, None), ("Train Step", 25e3, None)]
+        }
+
+    def test_of_a_named_tracker_under_its_name(self) -> None:
+        assert self.of({"rollout/timeperf/verify/parse": 0.5}) == {"rollout timings": [("Verify / Parse", 500.0, None)]}
+
+    def test_what_a_clock_or_a_session_has_is_not_said_again(self) -> None:
+        values = {**SESSIONS, "rollout/timeperf/generate": 9.0, "timeperf/iteration": 2.0, "timeperf/train": 1.0}
+        assert set(self.of(values)) == {"learner", "sessions"}
+
+    def test_a_robot_s_run_has_none(self) -> None:
+        assert set(self.of({**SAC, "timeperf/tokenize": 1.0})) == {"learner", "collector"}

@@ -18,9 +18,11 @@ LONG = 1_000_000
 
 
 @contextmanager
-def trainer(columns: int, rows: int, steps: int = LONG, ends: str = "well", after: str = "") -> Iterator[Tmux]:
+def trainer(
+    columns: int, rows: int, steps: int = LONG, ends: str = "well", after: str = "", family: str = "sac"
+) -> Iterator[Tmux]:
     with tmux(columns, rows) as terminal:
-        terminal.type(f"{TRAINER} {steps} {ends} {after}")
+        terminal.type(f"{TRAINER} {steps} {ends} {family} {after}")
         yield terminal
 
 
@@ -49,6 +51,16 @@ def stop(terminal: Tmux) -> None:
 
 def shell_waits(screen: list[str]) -> bool:
     return next((line for line in reversed(screen) if line), "") == "$"
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (140, 50)])
+def test_an_llm_run_shows_its_first_look(columns: int, rows: int) -> None:
+    with trainer(columns, rows, family="async") as terminal:
+        screen = terminal.wait(lambda screen: is_whole(screen, columns), "a whole panel")
+        text = "".join(screen)
+        for label in ("Reward", "Pass@1", "Actor Loss", "KL k3", "Staleness", "Tokens/s", "MFU", "Max/Ideal, layer 16"):
+            assert label in text
+        stop(terminal)
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(80, 24), (100, 40), (140, 50)])
@@ -174,7 +186,7 @@ def test_in_the_background_it_draws_nothing_over_what_the_user_does() -> None:
 @pytest.mark.parametrize("setting", ["NO_COLOR=1", "TERM=dumb", "CI=true"])
 def test_where_control_codes_are_refused_there_are_lines(setting: str) -> None:
     with tmux(100, 40) as terminal:
-        terminal.type(f"{setting} {TRAINER} 30 well")
+        terminal.type(f"{setting} {TRAINER} 30 well sac")
         screen = terminal.wait_for("ended")
         assert not frame(screen)
         assert any(line.startswith("step 29 | ") for line in screen)

@@ -7,18 +7,20 @@ import sys
 import time
 
 from export.making import commit
-from export.panel.making import SAC
+from export.panel.making import ASYNC, SAC
 from rltel.export.panel.sink import PanelSettings, open_panel
 
+FAMILIES = {"sac": SAC, "async": ASYNC}
 
-def main(steps: int, ends: str) -> None:
-    """`ends`: how it does: well, raise, exit (without a word to anybody)."""
+
+def main(steps: int, ends: str, family: str) -> None:
+    """`ends`: how it does: well, raise, exit (without a word to anybody). `family`: what it commits."""
     logging.basicConfig(level=logging.INFO, format="logged %(message)s")  # bound to stderr before there is a panel
-    sink = open_panel(sys.stdout, PanelSettings(10.0, algo="sac", task="go2_joystick_flat"), environ=os.environ)
+    sink = open_panel(sys.stdout, PanelSettings(10.0, algo=family, task="go2_joystick_flat"), environ=os.environ)
     print("begins")
     try:
         for step in range(steps):
-            sink.write(commit({**SAC, "Train/iteration": float(step)}, step=step), [])
+            sink.write(commit({**FAMILIES[family], "Train/iteration": float(step)}, step=step), [])
             if step % 10 == 0:
                 print(f"printed {step}")
                 logging.info(step)
@@ -35,4 +37,4 @@ def main(steps: int, ends: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3])

@@ -9,13 +9,16 @@ from rich.cells import cell_len
 
 from rltel.core.wording import printable
 from rltel.export.panel.glyphs import Glyphs
+from rltel.export.panel.llm.groups import GroupRow, Section
 from rltel.export.panel.model import Fact, MetricRow, Model, RewardRow
 from rltel.export.panel.timing import TimeRow, Timing, column_title
 from rltel.export.panel.wording import amount, millis, number, percent, signed
 
 # How soon a row goes when there is no room: the highest first.
-_ALWAYS, _TIMES, _LOSS, _TERM, _DETAIL, _TRAINING, _INGRESS, _SYSTEM, _REST, _UNKNOWN = range(10)
+_ALWAYS, _HEADLINE, _TIMES, _LOSS, _TERM, _DETAIL, _TRAINING, _INGRESS, _SYSTEM, _REST, _UNKNOWN = range(11)
 _IMPORTANCE = {"metrics.loss_policy": _LOSS, "metrics.training": _TRAINING, "metrics.ingress": _INGRESS}
+
+_MORE_THAN_A_LOOP = 2.0  # whose weight is its share, 1: the mean reward is what stays longest of all
 
 PLAIN, DIM, BOLD, RED, GREEN = "", "dim", "bold", "red", "green"
 """Styles, by rich's names."""
@@ -35,6 +38,8 @@ class Row(NamedTuple):
     """Of rows that are equally important the lightest goes first."""
     may_be_cut: bool = False
     """Whether the label may lose its beginning where it is too long: a user's own key, never a name of ours."""
+    is_title: bool = False
+    """Whether it is the title of the rows below it, and goes with the last of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,21 @@ def rewards_block(model: Model, glyphs: Glyphs, *, is_narrow: bool) -> Block:
     return Block("Rewards", ("Mean", "Peak"), tuple(_reward(row, glyphs, is_narrow) for row in model.rewards))
 
 
+def group_blocks(model: Model, glyphs: Glyphs) -> list[Block]:
+    """The groups of an LLM run."""
+    return [_group(section, glyphs) for section in model.groups]
+
+
+def joined(blocks: Sequence[Block]) -> Block:
+    """Several groups as one column: each but the first below its title."""
+    first, *others = blocks
+    rows = list(first.rows)
+    for block in others:
+        rows.append(Row(block.title, ("",), _ALWAYS, is_title=True))
+        rows.extend(block.rows)
+    return Block(first.title, first.columns, tuple(rows))
+
+
 def timing_block(timing: Timing, *, is_narrow: bool, title: str | None = None) -> Block:
     """A timeline."""
     has_shares = timing.loop is not None and timing.loop.share is not None
@@ -68,13 +88,13 @@ def timing_block(timing: Timing, *, is_narrow: bool, title: str | None = None) -
     return Block(name, ("ms", "%") if has_shares else ("ms",), tuple(rows))
 
 
-def stacked(blocks: Sequence[Block]) -> Block:
-    """Several timelines as one column: each but the first below a row with its name."""
+def stacked(blocks: Sequence[Block], *, has_titles: bool = False) -> Block:
+    """Several timelines as one column: each but the first below a row with its name, or a title as groups have it."""
     first, *others = blocks
     width = max(len(block.columns) for block in blocks)
     rows = [_widened(row, width) for row in first.rows]
     for block in others:
-        rows.append(Row(block.title, ("",) * width, _ALWAYS, label_style=BOLD))
+        rows.append(Row(block.title, ("",) * width, _ALWAYS, label_style=BOLD, is_title=has_titles))
         rows.extend(_widened(row, width) for row in block.rows)
     columns = max((block.columns for block in blocks), key=len)
     return Block(first.title, columns, tuple(rows))
@@ -110,6 +130,32 @@ def _reward(row: RewardRow, glyphs: Glyphs, is_narrow: bool) -> Row:
     mark = f" {glyphs.trends[row.trend]}" if row.trend else ""
     cells = signed(row.value, 3), signed(row.peak, 2 if is_narrow else 3)
     return Row(f"{row.text}{mark}", cells, _ALWAYS, style=BOLD, label_style=BOLD)
+
+
+def _group(section: Section, glyphs: Glyphs) -> Block:
+    return Block(section.title, ("",), tuple(_of_group(row, glyphs) for row in section.rows))
+
+
+def _of_group(row: GroupRow, glyphs: Glyphs) -> Row:
+    return Row(
+        printable(row.text) + (f" {glyphs.trends[row.trend]}" if row.trend else ""),
+        (amount(row.value) if row.is_count else number(row.value),),
+        _importance(row),
+        indent=row.is_term,
+        style=RED if row.is_red else PLAIN,
+        label_style=BOLD if row.urgency == 0 else PLAIN,
+        weight=_MORE_THAN_A_LOOP - (row.urgency or 0),
+        may_be_cut=row.has_own_text,
+    )
+
+
+def _importance(row: GroupRow) -> int:
+    """Headlines stay longest, the first of them to the end, and so does what is wrong. Details go before phases do."""
+    if row.urgency == 0:
+        return _ALWAYS
+    if row.is_red or row.urgency is not None:
+        return _HEADLINE
+    return _TERM if row.is_term else _TRAINING
 
 
 def _time(row: TimeRow, has_shares: bool) -> Row:

@@ -1,44 +1,16 @@
 """The timelines that a panel can show: of the algorithm families, and of phases that only a user knows."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
 
 from rltel.export.panel.labels import HIDDEN, OTHER, label_of, words
-from rltel.names.phases import LOOP, PhaseKind, PhaseLabel
+from rltel.export.panel.lines import Basis, Line, Timeline
+from rltel.export.panel.session_times import session_timelines
+from rltel.names.phases import LOOP, PhaseLabel
 from rltel.record.kinds import PHASE_MS
 from rltel.record.phase import Phase, PhaseSet
 from rltel.record.phase_sets import ALL_SETS
 
 LEARNER = "learner"
-
-Basis = Literal["wall", "cycle", "none"]
-"""What is 100%: the loop's measured time; the sum of its exclusive phases; nothing, where times are not of one loop."""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One phase of a timeline."""
-
-    key: str
-    text: str
-    kind: PhaseKind
-    quiet: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """The phases of one role's loop, each followed by its nested ones."""
-
-    role: str
-    loop_key: str | None
-    loop_text: str
-    basis: Basis
-    lines: tuple[Line, ...]
-
-    def exclusive(self) -> Iterator[Line]:
-        """The phases that add up to the loop."""
-        return (line for line in self.lines if line.kind == "exclusive")
 
 
 def timeline_of(phases: PhaseSet) -> Timeline:
@@ -61,7 +33,8 @@ def timelines(seen: Collection[str], labels: Mapping[str, PhaseLabel], algo: str
     of_family = _FAMILIES[family] if _coverage(family, seen) else ()
     known = {line.key for timeline in of_family for line in timeline.lines} | _LOOPS
     own = _own({key: label for key, label in labels.items() if key not in known and label_of(key).section == OTHER})
-    found = [timeline for timeline in (*of_family, *own) if any(line.key in seen for line in timeline.lines)]
+    every = (*of_family, *own, *session_timelines(seen))
+    found = [timeline for timeline in every if any(line.key in seen for line in timeline.lines)]
     return sorted(found, key=lambda timeline: timeline.role != LEARNER)
 
 

@@ -4,7 +4,8 @@ import math
 from collections import deque
 from typing import Literal, NamedTuple
 
-from rltel.export.panel.labels import ITERATION, MEAN_REWARD
+from rltel.export.panel.labels import ITERATION
+from rltel.export.panel.llm.keys import reward_key
 from rltel.export.panel.sample import Sample
 
 _COMPARED = 10
@@ -44,7 +45,8 @@ class History:
         if self._began_ns is None:
             self._began_ns, self._first_iteration = now_ns, iteration
         self._iteration = iteration
-        self._add_return(sample.values.get(MEAN_REWARD))
+        key = reward_key(tuple(sample.values))
+        self._add_return(None if key is None else sample.values[key])
 
     def _add_return(self, value: float | None) -> None:
         if value is None or not math.isfinite(value):

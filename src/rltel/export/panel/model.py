@@ -1,13 +1,17 @@
 """What the panel shows at one moment: numbers in groups, the most important ones marked. No widths, no colours."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rltel.export.panel.families import is_timed, timelines
 from rltel.export.panel.history import Progress, Trend
 from rltel.export.panel.labels import EPISODE_LENGTH, MEAN_REWARD, OTHER, STEPS_RATE, TIMEOUT_RATE, Label, label_of
+from rltel.export.panel.llm.groups import Section, sections, unplaced
+from rltel.export.panel.llm.keys import is_llm_run
+from rltel.export.panel.plain_times import is_plain_time, plain_timelines
+from rltel.export.panel.session_times import covered
 from rltel.export.panel.timing import Timing, timing_of
 from rltel.export.panel.window import View
 
@@ -77,7 +81,9 @@ class Model:
     timings: tuple[Timing, ...]
     system: tuple[Fact, ...]
     others: tuple[MetricRow, ...]
-    """Keys that the metric schema does not have, verbatim."""
+    """Keys that neither the metric schema nor a group has, verbatim."""
+    groups: tuple[Section, ...] = ()
+    """Of an LLM run."""
 
 
 def model_of(
@@ -100,17 +106,34 @@ def model_of(
         task: the same.
     """
     algo = facts.get("algo", algo)
-    found = (timing_of(timeline, view) for timeline in timelines(view.latest.keys(), view.labels, algo))
-    timings = tuple(timing for timing in found if timing is not None)
-    labelled = [(key, label_of(key)) for key in view.latest]
+    is_llm = is_llm_run(view.latest)
+    groups = sections(view, progress.trend) if is_llm else ()
+    keys = unplaced(view.latest) if is_llm else list(view.latest)
+    timings = tuple(_timings(view, algo, shows_plain=is_llm))
+    shown = {line.key for timing in timings for line in timing.timeline.lines} | covered(view.latest)
+    labelled = [(key, label_of(key)) for key in keys if key not in shown]
     return Model(
         header=_header(view, progress, facts, timings, window_s, algo, facts.get("task", task)),
         metrics=_metrics(view, labelled),
-        rewards=_rewards(view, progress, labelled),
+        rewards=() if is_llm else _rewards(view, progress, labelled),
         timings=timings,
         system=_system(view, facts, timings),
         others=_others(view, labelled),
+        groups=groups,
     )
+
+
+def _timings(view: View, algo: str | None, *, shows_plain: bool) -> Iterator[Timing]:
+    """Every timeline that has something to show; those of no loop in an LLM run alone, where trainers have no other."""
+    found = timelines(view.latest.keys(), view.labels, algo)
+    if shows_plain:
+        known = {line.key for timeline in found for line in timeline.lines} | covered(view.latest)
+        plain = (key for key in view.latest if is_plain_time(key) and not is_timed(key, view.labels))
+        found += plain_timelines(key for key in plain if key not in known)
+    for timeline in found:
+        timing = timing_of(timeline, view)
+        if timing is not None:
+            yield timing
 
 
 def _header(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from rltel.export.commit import Commit
 from rltel.export.panel.families import SCALES
 from rltel.export.panel.labels import STEPS_RATE
+from rltel.export.panel.plain_times import is_plain_time
 from rltel.names.phases import LOOP, PhaseLabel
 from rltel.reduce.snapshot import Snapshot
 
@@ -13,6 +14,8 @@ TRAIN_AXIS = "train"
 _LEARNER = "learner"
 _LOOP_KEYS = ("Perf/iteration_time", "timeperf/iteration")
 _RATES = frozenset({STEPS_RATE})
+_TOKEN_RATES = ("tokens_per_second", "estimated_flops_per_second", "mfu")
+_TRAIN_PERF = "train_perf/"
 
 Fraction = tuple[float, float]
 """What is divided, and by what. Fractions are added up part by part, so that their mean weighs each rightly."""
@@ -67,9 +70,10 @@ def sample(snapshot: Snapshot, *, axis: str, step: int, env_steps: int | None, w
             fractions[key] = state.moments[0], state.moments[1]
             if kind.phase is not None:
                 labels[key] = kind.phase
-        elif key in SCALES:  # a trainer that measured it itself and logs the number
-            fractions[key] = shown.value * SCALES[key], 1.0
+        elif key in SCALES or is_plain_time(key):  # a trainer that measured it itself and logs the number
+            fractions[key] = shown.value * SCALES.get(key, 1.0), 1.0
     _weigh_rates(values, fractions, labels)
+    _weigh_token_rates(values, fractions)
     return Sample(axis, step, env_steps, world_size, values, fractions, labels)
 
 
@@ -79,6 +83,15 @@ def _weigh_rates(values: Mapping[str, float], fractions: dict[str, Fraction], la
     seconds = _loop_seconds(fractions, labels) if rates else None
     if seconds:
         for key in rates:
+            fractions[key] = values[key] * seconds, seconds
+
+
+def _weigh_token_rates(values: Mapping[str, float], fractions: dict[str, Fraction]) -> None:
+    """Those of an engine count for as long as its training took, so that tokens are over seconds in the window, too."""
+    engines = [key.removesuffix("seconds") for key in values if key.endswith(f"{_TRAIN_PERF}seconds")]
+    for key in (f"{engine}{rate}" for engine in engines for rate in _TOKEN_RATES):
+        seconds = values[f"{key.rpartition('/')[0]}/seconds"]
+        if key in values and seconds > 0:
             fractions[key] = values[key] * seconds, seconds
 
 

@@ -163,7 +163,17 @@ def _band_lines(band: Band, glyphs: Glyphs) -> list[Text]:
 
 def _block_lines(block: Block, room: int, glyphs: Glyphs) -> list[Text]:
     widths = _cell_widths(block)
-    return [_row_line(row, widths, min(room, _READABLE), glyphs) for row in block.rows]
+    return [
+        _title_line(row.text, room, glyphs) if row.is_title else _row_line(row, widths, min(room, _READABLE), glyphs)
+        for row in block.rows
+    ]
+
+
+def _title_line(title: str, room: int, glyphs: Glyphs) -> Text:
+    """The title of a group that stands below another one."""
+    line = Text.assemble(" ", (title, _TITLE_STYLE), " ")
+    line.append(glyphs.across * (room - line.cell_len - 1), DIM)
+    return line
 
 
 def _cell_widths(block: Block) -> list[int]:

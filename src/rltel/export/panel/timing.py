@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rltel.export.panel.families import LEARNER, Line, Timeline
+from rltel.export.panel.families import LEARNER
 from rltel.export.panel.labels import COLLECTOR_WAIT
+from rltel.export.panel.lines import Line, Timeline
+from rltel.export.panel.plain_times import PLAIN
 from rltel.export.panel.sample import Fraction
 from rltel.export.panel.window import View
 
@@ -41,7 +43,7 @@ class Timing:
 
 def timing_of(timeline: Timeline, view: View) -> Timing | None:
     """A timeline's rows by the window; None if there is nothing to show."""
-    made = {"wall": _by_wall, "cycle": _by_cycle, "none": _plain}[timeline.basis](timeline, view)
+    made = {"wall": _by_wall, "cycle": _by_cycle, "parts": _by_parts, "none": _plain}[timeline.basis](timeline, view)
     return made if made.rows or made.loop else None
 
 
@@ -85,6 +87,23 @@ def _by_cycle(timeline: Timeline, view: View) -> Timing:
     per_cycle = 1e3 / cycles if cycles else math.nan
     rows = _rows(times, cycle, per_cycle)
     return Timing(timeline, tuple(rows), TimeRow(timeline.loop_text, cycle * per_cycle, 1.0))
+
+
+def _by_parts(timeline: Timeline, view: View) -> Timing:
+    """What an average session spends in each phase. Phases may overlap, and so exceed the whole: nothing is wrong."""
+    assert timeline.loop_key is not None  # what has no total is no timeline
+    given = timeline.loop_key if view.fraction(timeline.loop_key) else None
+    whole = view.fraction(timeline.loop_key) or view.latest_fractions.get(timeline.loop_key)
+    if whole is None or not whole[1]:
+        return Timing(timeline, (), None)
+    found = (
+        (line, view.fraction(line.key, given) if given else view.latest_fractions.get(line.key))
+        for line in timeline.lines
+    )
+    times = [(line, time) for line, time in found if time is not None]
+    per_session = 1e3 / whole[1]
+    rows = _rows(times, whole[0], per_session)
+    return Timing(timeline, tuple(rows), TimeRow(timeline.loop_text, whole[0] * per_session, 1.0))
 
 
 def _plain(timeline: Timeline, view: View) -> Timing:
@@ -133,4 +152,5 @@ def column_title(role: str, *, is_short: bool) -> str:
     name = role.capitalize()
     if is_short:
         return name
-    return f"{name} (Iter Wall)" if role == LEARNER else f"{name} (own clock)"
+    clock = "Iter Wall" if role == LEARNER else "a call" if role.endswith(PLAIN) else "own clock"
+    return f"{name} ({clock})"
