@@ -156,7 +156,8 @@ def test_the_job_sends_to_its_node_s_agent() -> None:
     open_on_node = {entry["name"]: entry.get("hostPort") for entry in container(agent)["ports"]}
     assert variables(JOB)["RLTEL_OTLP_ENDPOINT"] == f"http://$(NODE_IP):{open_on_node['otlp-http']}"
     names = [entry["name"] for entry in container(JOB)["env"]]
-    assert names.index("NODE_IP") < names.index("RLTEL_OTLP_ENDPOINT")  # what refers comes after what it refers to
+    for what_refers, referred in (("RLTEL_OTLP_ENDPOINT", "NODE_IP"), ("RLTEL_PROMETHEUS_ADVERTISE", "POD_IP")):
+        assert names.index(referred) < names.index(what_refers), "Kubernetes puts in only what came before"
 
 
 def monitors() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
@@ -223,6 +224,7 @@ def test_rltel_takes_the_job_s_variables_and_every_pod_serves_the_same_port(tmp_
         "RLTEL_OTLP_ENDPOINT": "http://127.0.0.1:1",
         "RLTEL_RUN_DIR": str(tmp_path / "run"),
         "RLTEL_PROMETHEUS_HOST": "127.0.0.1",
+        "RLTEL_PROMETHEUS_ADVERTISE": "127.0.0.1",
         "RLTEL_PROMETHEUS_LINGER_S": "0",
         "RLTEL_RANK": str(rank),
         "PYTHON": sys.executable,
@@ -235,7 +237,8 @@ def test_rltel_takes_the_job_s_variables_and_every_pod_serves_the_same_port(tmp_
     (said,) = (line.removeprefix("serves ") for line in done.stdout.splitlines() if line.startswith("serves "))
     (group,) = json.loads(said)
     assert group["targets"] == [f"127.0.0.1:{port}"]
-    assert group["labels"] == {"rl_run": "grpo-7", "rl_role": "learner", "rl_index": str(rank)}
+    labels = {name: value for name, value in group["labels"].items() if not name.startswith("__")}
+    assert labels == {"rl_run_id": "grpo-7", "rl_role": "learner", "rl_rank": str(rank)}
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on PATH")
@@ -246,3 +249,24 @@ def test_kustomize_builds_it() -> None:
     assert {one["metadata"].get("namespace") for one in built if one["kind"] != "Namespace"} == {"rltel"}
     data = {key: text for one in built if one["kind"] == "ConfigMap" for key, text in one["data"].items()}
     assert data == {name: (CONFIGS / name).read_text() for name in ("agent.yaml", "gateway.yaml")}
+
+
+def test_the_page_s_commands_make_rules_and_dashboards_of_the_files(tmp_path: Path) -> None:
+    """With a stand-in for kubectl, which keeps what it is given."""
+    page = (REPOSITORY / "docs" / "collector.md").read_text()
+    (block,) = (block for block in page.split("```")[1::2] if "kind: PrometheusRule" in block)
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text(
+        f'#!/bin/sh\necho "$*" >>{tmp_path}/asked\ncase "$*" in *"apply -f -") cat >{tmp_path}/rules.yaml;; esac\n'
+    )
+    kubectl.chmod(0o755)
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run(["bash", "-euo", "pipefail", "-c", block], cwd=REPOSITORY, env=environ, timeout=60, check=True)
+    made = {one["metadata"]["name"]: one for one in yaml.safe_load_all((tmp_path / "rules.yaml").read_text()) if one}
+    files = {f"rltel-{file.stem}": file for file in (REPOSITORY / "dashboards" / "rules").glob("*.yml")}
+    assert made.keys() == files.keys()
+    for name, file in files.items():
+        assert made[name]["kind"] == "PrometheusRule"
+        assert made[name]["spec"] == yaml.safe_load(file.read_text())
+    for line in (tmp_path / "asked").read_text().splitlines():
+        assert line.startswith("-n rltel ")

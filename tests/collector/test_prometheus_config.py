@@ -30,7 +30,7 @@ def advertised(runs: Path, run: str, role: str, target: str) -> Path:
     """What a process of a run writes (`Endpoint.advertise`)."""
     file = runs / "sac" / run / "prometheus_sd" / f"{role}-0.json"
     file.parent.mkdir(parents=True, exist_ok=True)
-    labels = {"rl_run": run, "rl_role": role, "rl_index": "0"}
+    labels = {"rl_run_id": run, "rl_role": role, "rl_rank": "0"}
     file.write_text(json.dumps([{"targets": [target], "labels": labels}], indent=1) + "\n")
     return file
 
@@ -70,7 +70,7 @@ def test_every_run_s_processes_are_gathered(tmp_path: Path) -> None:
     advertised(runs, "a", "learner", "127.0.0.1:9464")
     gone = advertised(runs, "a", "collector", "127.0.0.1:9465")
     advertised(runs, "b 'x' & $y", "learner", "[::1]:9464")
-    assert [(group["labels"]["rl_run"], group["targets"]) for group in gathered(runs, file)] == [
+    assert [(group["labels"]["rl_run_id"], group["targets"]) for group in gathered(runs, file)] == [
         ("a", ["127.0.0.1:9465"]),
         ("a", ["127.0.0.1:9464"]),
         ("b 'x' & $y", ["[::1]:9464"]),
@@ -105,7 +105,7 @@ def test_wrong_arguments_are_said(tmp_path: Path, arguments: list[str]) -> None:
 def test_prometheus_scrapes_two_runs_and_tells_them_apart(tmp_path: Path) -> None:
     """The file's own scrape config; and a learner's series of its collectors keep their role."""
     (scrape,) = (job for job in config()["scrape_configs"] if job["job_name"] == "rltel")
-    options = {name: scrape[name] for name in ("honor_labels", "relabel_configs", "sample_limit")}
+    options = {name: scrape[name] for name in ("honor_labels", "sample_limit")}
     runs, targets = tmp_path / "runs", tmp_path / "targets" / "rltel.json"
     step = commit({"Perf/collector_env_step_ms": 3.0, "Train/mean_reward": -5.0}, time_ns=time.time_ns())
     with endpoint(step) as served:
@@ -121,7 +121,6 @@ def test_prometheus_scrapes_two_runs_and_tells_them_apart(tmp_path: Path) -> Non
             rewards = server.wait_for("rl_environment_reward_mean", lambda found: len(found) == 2)
             assert {labels["rl_run_id"] for labels, _ in rewards} == {"run-1", "run-2"}
             assert {(labels["rl_role"], labels["rl_rank"]) for labels, _ in rewards} == {("learner", "0")}
-            assert not any("rl_run" in labels or "rl_index" in labels for labels, _ in rewards)
             phases = server.query("rl_phase_duration_seconds_count")
             assert {labels["rl_role"] for labels, _ in phases} == {"collector"}
             assert not any("exported_rl_role" in labels for labels, _ in phases)

@@ -13,6 +13,7 @@ from rltel.dashboards.all_of_them import DASHBOARDS, files
 from rltel.dashboards.dashboard import MARKS, Dashboard
 from rltel.dashboards.page import page
 from rltel.dashboards.panel import Panel
+from rltel.dashboards.promql import LONG_AGO
 from rltel.dashboards.series import series
 
 each_dashboard = pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda each: each.slug)
@@ -59,6 +60,21 @@ def variables(text: str) -> set[str]:
 def test_it_marks_restarts_checkpoints_and_weight_publishes(dashboard: Dashboard) -> None:
     marks = [each["name"] for each in dashboard.model()["annotations"]["list"]]
     assert marks == [mark.title for mark in MARKS] == ["Processes that began", "Checkpoints", "Weight publishes"]
+
+
+@each_dashboard
+def test_grafana_finds_the_queries_of_the_marks(dashboard: Dashboard) -> None:
+    """Its Prometheus data source asks what stands in ``expr``, whatever ``target`` has."""
+    for mark in dashboard.model()["annotations"]["list"]:
+        assert mark["expr"] == mark["target"]["expr"] != ""
+        assert mark["useValueForTime"] == ("1000 *" in mark["expr"])
+
+
+@each_panel
+def test_only_buckets_are_taken_apart_for_a_heatmap(panel: Panel) -> None:
+    """In the format "heatmap" Grafana shows each series less the one below: right for ``le``, nonsense for experts."""
+    for target in panel.model(1, 0, 0)["targets"]:
+        assert (target["format"] == "heatmap") == (", le)" in target["expr"])
 
 
 @each_dashboard
@@ -112,17 +128,31 @@ def test_nothing_stands_in_for_what_is_missing(panel: Panel) -> None:
         assert "absent" not in str(query.expr)
 
 
+def test_the_first_few_are_those_of_each_run() -> None:
+    """Else a large run beside a small one hides it."""
+    for _, panel in PANELS:
+        for query in panel.queries:
+            assert str(query.expr).count("topk") == str(query.expr).count("topk by (rl_run_id"), query.expr
+
+
 def test_the_window_of_a_query_is_the_variable_s() -> None:
     """Grafana's own interval is shorter than a step may be."""
     for _, panel in PANELS:
         for query in panel.queries:
             ranges = set(re.findall(r"\[([^]]*)]", str(query.expr)))
-            assert ranges <= {"$window"}, query.expr
+            assert ranges <= {"$window", LONG_AGO}, query.expr
 
 
 def test_a_key_that_the_catalogue_lacks_is_refused() -> None:
     with pytest.raises(RltelError, match='expected a key of the catalogue, got "Loss/none/such"'):
         series("Loss/none/such")
+
+
+def test_a_key_s_series_are_not_those_of_another_key_of_its_name() -> None:
+    """`Train/mean_reward/time` is the same reward over another axis: a second one, for whoever adds up or picks one."""
+    assert 'rl_axis=""' in str(series("Train/mean_reward"))
+    assert 'rl_axis="time"' in str(series("Train/mean_reward/time"))
+    assert "rl_scope" not in str(series("moe_balance/layer_{layer}/max_over_ideal")), "scopes are told apart, all shown"
 
 
 def test_names_are_the_catalogue_s() -> None:

@@ -4,7 +4,8 @@ import json
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from realparts import requirements
 from realparts.processes import http_get
 from realparts.prometheus import Labels
 from realparts.requirements import REPOSITORY
-from realparts.rule_series import NOT_IN_THE_DEMOS, Watched, small_program, watched
+from realparts.rule_series import NOT_IN_THE_DEMOS, Watched, small_llm_program, small_program, watched
 from realparts.victoriametrics import VictoriaMetrics, victoria_metrics
 from rltel.core.config import OtlpConfig, RunConfig
 from rltel.dashboards.all_of_them import DASHBOARDS
@@ -279,11 +280,11 @@ def test_the_demos_rewards_are_those_of_their_records(scraped: Watched) -> None:
         ("grpo", "run:rl_collector_wait:ratio", "sessions"),
         ("grpo", "run:rl_learner_wait:ratio", ""),
         ("program", "run:rl_kl:mean", "approx_kl"),
-        ("program", "run:rl_kl:mean", "ppo_actor"),
+        ("llm-program", "run:rl_kl:mean", "recorded"),
         ("program", "run:rl_clip:ratio", "clip_fraction"),
-        ("program", "run:rl_clip:ratio", "ppo_actor"),
-        ("program", "run:rl_entropy:mean", "ppo_actor"),
-        ("program", "run:rl_gradient_norm:mean", "ppo_actor"),
+        ("llm-program", "run:rl_clip:ratio", "recorded"),
+        ("llm-program", "run:rl_entropy:mean", "ppo_actor"),
+        ("llm-program", "run:rl_gradient_norm:mean", "recorded"),
         ("program", "run:rl_throughput:rate", "tokens"),
     ],
 )
@@ -301,7 +302,7 @@ def test_healthy_demos_fire_nothing(scraped: Watched) -> None:
     assert [labels["alertname"] for labels, _ in firing] == []
 
 
-def test_what_the_small_program_lost_fires(scraped: Watched) -> None:
+def test_what_the_small_programs_lost_fires(scraped: Watched) -> None:
     """Its first loss is one that no increase shows."""
     firing = scraped.server.query('last_over_time(ALERTS{alertstate="firing",rl_run_id="program"}[10m])')
     assert {labels["alertname"] for labels, _ in firing} == {"RLTelemetryDropping"}
@@ -310,12 +311,15 @@ def test_what_the_small_program_lost_fires(scraped: Watched) -> None:
 # --- the other route -------------------------------------------------------------------------------------------------
 
 
+RUN_OF = {small_program: "run-1", small_llm_program: "run-2"}
+
+
 @pytest.fixture(scope="module")
 def sent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VictoriaMetrics]:
     """Two ranks, three steps each, over OTLP; the divergence of rank 1 weighs three times as much."""
 
-    def record(trackers: Trackers, rank: int) -> None:
-        small_program(trackers)
+    def record(trackers: Trackers, rank: int, of_run: Callable[[Trackers], None]) -> None:
+        of_run(trackers)
         with trackers.default.scope("ppo_actor/train_infer"):
             mask = np.ones(1 + 2 * rank, dtype=bool)
             trackers.default.denominator(n_valid_tokens=mask)
@@ -325,13 +329,13 @@ def sent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VictoriaMetrics]:
 
     now_ns = time.time_ns()
     with victoria_metrics(tmp_path_factory.mktemp("victoria")) as server:
-        for rank in (0, 1):
-            who = identity(rank=rank, index=rank, world_size=2)
+        for rank, of_run in ((0, small_program), (1, small_program), (0, small_llm_program)):
+            who = identity(rank=rank, index=rank, world_size=2, run_id=RUN_OF[of_run])
             config, resource = OtlpConfig(endpoint=server.otlp_endpoint), resource_of(who, RunConfig(), {})
             sink, points = open_otlp_metrics(config, resource, now_ns - 200 * 10**9, {}), Points()
             for step in range(3):
                 at = now_ns - (3 - step) * 30 * 10**9
-                made = commit(recorded(lambda trackers, rank=rank: record(trackers, rank)), time_ns=at, identity=who)
+                made = commit(recorded(partial(record, rank=rank, of_run=of_run)), time_ns=at, identity=who)
                 sink.write(made, points.of(made))
             sink.close()
         yield server
@@ -344,24 +348,25 @@ def test_victoria_metrics_takes_every_expression(rule: Record | Alert, sent: Vic
 
 
 def test_averages_over_otlp_weigh_ranks_right(sent: VictoriaMetrics) -> None:
-    ((labels, value),) = sent.query(recording("run:rl_kl:mean", "train_infer").promql)
+    found = sent.query(recording("run:rl_kl:mean", "train_infer").promql)
+    ((labels, value),) = [each for each in found if each[0]["rl_run_id"] == "run-1"]
     assert labels == {"rl_run_id": "run-1"}
     assert value == pytest.approx(0.1 * 3 / 4)
 
 
 @pytest.mark.parametrize(
-    ("name", "source", "value"),
+    ("name", "source", "run", "value"),
     [
-        ("run:rl_kl:mean", "approx_kl", 0.01),
-        ("run:rl_kl:mean", "ppo_actor", 0.2),
-        ("run:rl_clip:ratio", "clip_fraction", 0.1),
-        ("run:rl_entropy:mean", "ppo_actor", 0.2),
-        ("run:rl_gradient_norm:mean", "ppo_actor", 1.5),
+        ("run:rl_kl:mean", "approx_kl", "run-1", 0.01),
+        ("run:rl_kl:mean", "approx_kl", "run-2", 0.2),  # not the mean of average, minimum and maximum
+        ("run:rl_kl:mean", "recorded", "run-2", 0.2),
+        ("run:rl_clip:ratio", "clip_fraction", "run-1", 0.1),
+        ("run:rl_entropy:mean", "ppo_actor", "run-2", 0.2),
+        ("run:rl_gradient_norm:mean", "recorded", "run-2", 1.5),
     ],
 )
-def test_the_same_rules_serve_otlp(name: str, source: str, value: float, sent: VictoriaMetrics) -> None:
-    ((labels, found),) = sent.query(recording(name, source).promql)
-    assert labels == {"rl_run_id": "run-1"}
+def test_the_same_rules_serve_otlp(name: str, source: str, run: str, value: float, sent: VictoriaMetrics) -> None:
+    (found,) = [of for labels, of in sent.query(recording(name, source).promql) if labels["rl_run_id"] == run]
     assert found == pytest.approx(value)
 
 

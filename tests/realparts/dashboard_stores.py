@@ -99,7 +99,7 @@ def loaded(tmp_path: Path, length: int = 1) -> Iterator[Stores]:
 
 
 def _targets(place: Place) -> list[dict[str, object]]:
-    """As ``collector-config/prometheus.yaml`` has them, after its relabelling."""
+    """As a run's ``prometheus_sd/`` has them, but for what says which process is meant."""
     roles = ("learner", place.other_role)
     labels = [{"rl_run_id": place.run, "rl_role": role, "rl_rank": "0"} for role in roles]
     return [{"targets": [f"{HOST}:{place.port + number}"], "labels": of} for number, of in enumerate(labels)]

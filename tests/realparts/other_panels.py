@@ -14,6 +14,8 @@ MOST_SERIES = 50
 """Of one metric: more keys than this are recorded of one."""
 SHARES = (0.7, 0.2, 0.1, 0.0)
 """Of a layer's assignments: the last expert is dead."""
+OF_THE_CRITIC = (0.1, 0.2, 0.3, 0.4)
+"""The same of another model with as many layers, under a scope of its own."""
 
 GAUGES = {
     "Train/approx_kl": 0.02,
@@ -69,6 +71,8 @@ def main() -> int:
         rltel.scalar(SCALARS)
         rltel.count({"train_perf/tokens": 200})
         moe.record({layer: [int(1000 * share) for share in SHARES] for layer in range(LAYERS)})
+        with rltel.scope("critic"):
+            moe.record({layer: [int(1000 * share) for share in OF_THE_CRITIC] for layer in range(LAYERS)})
         rltel.commit(step=step)
     rltel.shutdown()
     return 0

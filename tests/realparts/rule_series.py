@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,14 +45,11 @@ NOT_IN_THE_DEMOS = {
     "rl_moe_expert_tokens": "of a mixture of experts",
     "rl_moe_max_over_ideal": "of a mixture of experts",
     "rl_tokens_rate_per_second": "the GRPO demo does not time its batches",
-    "rl_stats_ppo_actor_update_approx_kl": "AReaL's key",
-    "rl_stats_ppo_actor_update_clip_ratio": "AReaL's key",
     "rl_stats_ppo_actor_update_entropy": "AReaL's key",
-    "rl_stats_ppo_actor_update_grad_norm": "AReaL's key",
     "rltel_dropped_total": "nothing is lost in a demo",
     "rltel_overflowed_keys": "the demos have few keys",
 }
-"""What the small program records, and why no demo does."""
+"""What the small programs record, and why no demo does."""
 
 
 def small_program(trackers: Trackers) -> None:
@@ -61,12 +58,6 @@ def small_program(trackers: Trackers) -> None:
     tracker.gauge({"Train/approx_kl": 0.01, "Train/clip_fraction": 0.1, "Train/vtrace_rho_p99": 1.5})
     tracker.gauge({"Policy/mean_std": 0.5, "Perf/collector_inference_max_publication_lag": 1.0})
     tracker.gauge({"Train/replay_ingress_dropped_batches": 0.0})
-    with tracker.scope("ppo_actor/update"):
-        mask = np.array([True, True, False])
-        tracker.denominator(n_valid_tokens=mask)
-        values = np.array([0.1, 0.3, 9.0])
-        tracker.stat(approx_kl=values, clip_ratio=values, entropy=values, denominator="n_valid_tokens")
-        tracker.scalar(grad_norm=1.5)
     for scope, into in (("", tracker), ("critic", tracker), ("", trackers.get("critic"))):
         with into.scope(scope) if scope else nullcontext():
             moe.record({3: [2, 6]}, tracker=into)
@@ -77,13 +68,22 @@ def small_program(trackers: Trackers) -> None:
     tracker.gauge({f"reward/{term}": 0.0 for term in range(60)})  # more than the namer below has room for
 
 
+def small_llm_program(trackers: Trackers) -> None:
+    """Records values where that one sets gauges: under the same names."""
+    with trackers.default.scope("ppo_actor/update"):
+        trackers.default.denominator(n_valid_tokens=np.array([True, True, False]))
+        values = np.array([0.1, 0.3, 9.0])
+        trackers.default.stat(approx_kl=values, clip_ratio=values, entropy=values, denominator="n_valid_tokens")
+        trackers.default.scalar(grad_norm=1.5)
+
+
 @contextmanager
-def served_small_program() -> Iterator[str]:
-    """The target that shows it."""
+def served(record: Callable[[Trackers], None]) -> Iterator[str]:
+    """The target that shows what a program records."""
     sink, namer = PrometheusSink(), Namer(max_series=50)
     totals = Totals(namer)
     trackers = Trackers(Recorder())
-    small_program(trackers)
+    record(trackers)
     with trackers.taken(derive=True) as snapshot:
         made = commit(snapshot)
     totals.add(made)
@@ -128,22 +128,25 @@ def watched(tmp_path: Path, rules: list[Path]) -> Iterator[Watched]:
     ports = {name: free_port() for name in _DEMOS}
     discovered = tmp_path / "targets.json"
     with (
-        served_small_program() as program,
+        served(small_program) as program,
+        served(small_llm_program) as llm_program,
         prometheus(tmp_path=tmp_path, file_sd=discovered, honor_labels=True, rule_files=rules) as server,
     ):
-        targets = {"program": program} | {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+        targets = {"program": program, "llm-program": llm_program} | {
+            name: f"127.0.0.1:{port}" for name, port in ports.items()
+        }
         labels = {name: {"rl_run_id": name, "rl_role": "learner", "rl_rank": "0"} for name in targets}
         discovered.write_text(
             json.dumps([{"targets": [target], "labels": labels[name]} for name, target in targets.items()])
         )
         every = '{__name__=~"rl_.+|rltel_.+",rl_run_id'
-        server.wait_for(f'{every}="program"}}', timeout=60)  # it knows the others, too
+        server.wait_for(f'{every}="llm-program"}}', timeout=60)  # it knows the others, too
         for name, command in _DEMOS.items():
             _run(tmp_path / name, command, ports[name])
         yield Watched(
             server,
             server.query(f'last_over_time({every}=~"sac|grpo"}}[10m])'),
-            [each for each, _ in server.query(f'last_over_time({every}="program"}}[10m])')],
+            [each for each, _ in server.query(f'last_over_time({every}=~"program|llm-program"}}[10m])')],
             tmp_path,
         )
 

@@ -62,6 +62,7 @@ export type heatmap = Shown<'heatmap', Partial<HeatmapOptions>, HeatmapField>;
 export type row = Plain<RowPanel>;
 export type variable = Plain<VariableModel>;
 export type annotation = Omit<Plain<AnnotationQuery>, 'target'> & {
+  expr: string;
   target: MarkQuery;
   titleFormat: string;
   textFormat: string;

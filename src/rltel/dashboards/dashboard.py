@@ -13,8 +13,8 @@ from rltel.dashboards.series import RUN, named
 _COLUMNS = 24
 _SCHEMA = 39  # of Grafana 11, the oldest that these are for
 _ALL = {"text": ["All"], "value": ["$__all"]}
-_ANY = r'{__name__=~"rl_step|rltel_series"}'
-"""Every process has one of these: the second where it is scraped, the first where it commits."""
+_ANY = "rl_process_start_time_seconds"
+"""Every process has it, on both routes."""
 
 
 class Row(NamedTuple):
@@ -34,10 +34,19 @@ class Mark(NamedTuple):
     shown: bool
     needs: str = ""
     """What it needs that neither demo has."""
+    says_when: bool = False
+    """Whether its values are the times, in ms."""
 
 
 MARKS = (
-    Mark("Processes that began", begins(), "start or restart in {{rl_run_id}}", "blue", True),
+    Mark(
+        "Processes that began",
+        begins(),
+        "{{rl_role}} {{rl_rank}} of {{rl_run_id}}, incarnation {{rl_incarnation}}",
+        "blue",
+        True,
+        says_when=True,
+    ),
     Mark(
         "Checkpoints",
         happened(phases("learner", "exclusive").only(rl_phase="checkpoint")),
@@ -116,9 +125,9 @@ def _laid_out(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
 
 def _variables(layers: bool) -> Iterator[dict[str, Any]]:
     yield {"name": "datasource", "type": "datasource", "label": "Store", "query": "prometheus"}
-    of_run = f'{_ANY[:-1]},{RUN}=~"$run"}}'
+    of_run = f'{_ANY}{{{RUN}=~"$run"}}'
     yield _chosen("run", "Run", _ANY, RUN)
-    yield _chosen("role", "Role", f'{{__name__=~"rl_step|rltel_series|rl_phase_duration_seconds_count",{RUN}=~"$run"}}')
+    yield _chosen("role", "Role", f'{{__name__=~"{_ANY}|rl_phase_duration_seconds_count",{RUN}=~"$run"}}')
     yield _chosen("rank", "Rank", of_run)
     yield _chosen("job", "Job", of_run, "job")
     if layers:
@@ -169,11 +178,13 @@ def _annotation(mark: Mark) -> dict[str, Any]:
         "enable": mark.shown,
         "hide": False,
         "iconColor": mark.colour,
+        # What Grafana asks is the first of these; the second is where its editor of annotations looks.
+        "expr": str(mark.expr),
         "target": {"refId": "annotation", "datasource": DATASOURCE, "expr": str(mark.expr), "legendFormat": ""},
         "titleFormat": mark.title,
         "textFormat": mark.text,
         "tagKeys": RUN,
-        "useValueForTime": False,
+        "useValueForTime": mark.says_when,
     }
 
 

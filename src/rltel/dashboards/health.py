@@ -30,29 +30,27 @@ _ARRIVES = Row(
             [Query(increase(DROPPED), "{{rl_run_id}} {{destination}} {{reason}}")],
             "none",
             [Bound(1)],
-            scraped_only=True,
         ),
         Panel(
             "Taken",
             "Commits and records that each destination took, a second.",
             [Query(rate(named("rltel.exported_total", "destination")), _DESTINATION)],
             "suffix: /s",
-            scraped_only=True,
         ),
         Panel(
             "Since it last worked",
-            "Seconds since a destination took something. More than a few intervals: it hangs, or nobody commits.",
+            "Seconds since a destination took something, of the process where that is longest ago. More than a few "
+            "intervals: it hangs, or nobody commits.",
             [
                 Query(
                     _since(
-                        f"max by (rl_run_id, destination) (rltel_last_success_timestamp_seconds{{{CHOSEN}}})",
+                        f"min by (rl_run_id, destination) (rltel_last_success_timestamp_seconds{{{CHOSEN}}})",
                     ),
                     _DESTINATION,
                 )
             ],
             "s",
             [Bound(60, "orange"), Bound(300)],
-            scraped_only=True,
         ),
         Panel(
             "Tried again",
@@ -60,22 +58,19 @@ _ARRIVES = Row(
             [Query(increase(named("rltel.retries_total", "destination")), _DESTINATION)],
             "none",
             [Bound(1, "orange")],
-            scraped_only=True,
         ),
         Panel(
             "Waiting",
             "What waits for a destination. Growing: it does not keep up, and soon the oldest are dropped.",
             [Query(highest(named("rltel.queue_items", "destination")), _DESTINATION)],
             "short",
-            scraped_only=True,
         ),
         Panel(
             "Memory of what waits",
-            "About how much memory that takes. The bound is pipeline.queue_bytes, 64 MB unless set.",
+            "About how much memory that takes. The bound is pipeline.queue_mb, 64 unless set.",
             [Query(highest(named("rltel.queue_bytes", "destination")), _DESTINATION)],
             "decbytes",
             [Bound(32e6, "orange"), Bound(60e6)],
-            scraped_only=True,
         ),
     ],
 )
@@ -85,17 +80,15 @@ _COSTS = Row(
     [
         Panel(
             "Time of an export",
-            "Mean time that a destination takes, each time. Only commit is on the training thread.",
+            "Mean time that a destination takes, each time. Training waits for none of them.",
             [Query(mean(_SPENT), _DESTINATION)],
             "s",
-            scraped_only=True,
         ),
         Panel(
             "Slowest exports",
-            "The slowest hundredth. commit above a few milliseconds delays training: look at the run directory's disk.",
+            "The slowest hundredth. Longer than the time between commits for long: what waits grows, above.",
             [Query(quantile(0.99, _SPENT), _DESTINATION)],
             "s",
-            scraped_only=True,
         ),
         Panel(
             "Series",
@@ -106,10 +99,16 @@ _COSTS = Row(
             scraped_only=True,
         ),
         Panel(
+            "Gauges that went",
+            "Gauges that an endpoint no longer shows, since nothing updated them. Workers that ended have some.",
+            [Query(_of_scrapes("rltel_series_expired_total"), _PROCESS)],
+            "short",
+            scraped_only=True,
+        ),
+        Panel(
             "Names",
-            "Gauges that went since nothing updated them, keys that had another's name, keys in overflow series.",
+            "Keys that had another's name and carry rl_key, and keys that share an overflow series.",
             [
-                Query(_of_scrapes("rltel_series_expired_total"), f"{_PROCESS} expired"),
                 Query(_of_scrapes("rltel_names_collided_total"), f"{_PROCESS} collided"),
                 Query(
                     own(f"max by ({_WHO}, metric) (rltel_overflowed_keys{{{CHOSEN}}})"),
@@ -118,7 +117,6 @@ _COSTS = Row(
                 ),
             ],
             "none",
-            scraped_only=True,
         ),
     ],
 )
@@ -135,7 +133,7 @@ _SCRAPES = Row(
         ),
         Panel(
             "Scrape age",
-            "Seconds since the last scrape of each process.",
+            "Seconds since each process was last scraped, whether or not it answered (Up says that).",
             [Query(_since(f"max by ({_WHO}) (timestamp(up{{{CHOSEN}}}))"), _PROCESS)],
             "s",
             [Bound(60, "orange"), Bound(300)],
@@ -173,6 +171,6 @@ _SCRAPES = Row(
 DASHBOARD = Dashboard(
     "health",
     "Telemetry health",
-    "Whether the telemetry arrives, and what it costs. Most of it is on the scrape endpoint only.",
+    "Whether the telemetry arrives, and what it costs.",
     [_ARRIVES, _COSTS, _SCRAPES],
 )

@@ -6,6 +6,8 @@ from rltel.dashboards.panel import Bound, Panel, Query
 from rltel.dashboards.promql import Expr, a_second, grown, latest, mean, own, quantile, rate, weighted
 from rltel.dashboards.series import Series, series
 
+_LAYER = ("rl_run_id", "rl_tracker", "rl_scope", "rl_moe_layer")
+_OF_LAYER = "{{rl_run_id}} {{rl_tracker}} {{rl_scope}} layer {{rl_moe_layer}}"
 _MOE_NEEDED = "a mixture of experts: the demo's policy is dense"
 _GAP = "ppo_actor/train_infer"
 _SESSION = series("timeperf/{timing}").only(rl_tracker="rollout")
@@ -18,7 +20,8 @@ def _session_parts() -> Expr:
 
 
 def _by_layer(key: str) -> Series:
-    return series(key).only('rl_moe_layer=~"$layer"')
+    """An actor's and a critic's layer 3 are two."""
+    return series(key).only('rl_moe_layer=~"$layer"').also_by("rl_tracker", "rl_scope")
 
 
 def _tokens() -> Expr:
@@ -27,12 +30,12 @@ def _tokens() -> Expr:
 
 
 def _shares() -> Expr:
-    layer = "rl_run_id, rl_moe_layer"
+    layer = ", ".join(_LAYER)
     return own(f"100 * {_tokens()} / on ({layer}) group_left () sum by ({layer}) ({_tokens()})")
 
 
 def _dead_experts() -> Expr:
-    return own(f"count by (rl_run_id, rl_moe_layer) ({_tokens()} == 0)")
+    return own(f"count by ({', '.join(_LAYER)}) ({_tokens()} == 0)")
 
 
 _SESSIONS = Row(
@@ -244,7 +247,7 @@ _EXPERTS = Row(
             [
                 Query(
                     _shares(),
-                    "{{rl_moe_layer}}/{{rl_moe_expert}}",
+                    "{{rl_tracker}} {{rl_scope}} {{rl_moe_layer}}/{{rl_moe_expert}}",
                     _MOE_NEEDED,
                 )
             ],
@@ -258,7 +261,7 @@ _EXPERTS = Row(
             [
                 Query(
                     latest(_by_layer("moe_balance/layer_{layer}/max_over_ideal")),
-                    "{{rl_run_id}} layer {{rl_moe_layer}}",
+                    _OF_LAYER,
                     _MOE_NEEDED,
                 )
             ],
@@ -272,7 +275,7 @@ _EXPERTS = Row(
             [
                 Query(
                     latest(_by_layer("moe_balance/layer_{layer}/normalized_entropy")),
-                    "{{rl_run_id}} layer {{rl_moe_layer}}",
+                    _OF_LAYER,
                     _MOE_NEEDED,
                 )
             ],
@@ -282,7 +285,7 @@ _EXPERTS = Row(
         Panel(
             "Experts without a token",
             "How many experts of a layer got nothing in the last interval. Those that stay are dead.",
-            [Query(_dead_experts(), "{{rl_run_id}} layer {{rl_moe_layer}}", _MOE_NEEDED)],
+            [Query(_dead_experts(), _OF_LAYER, _MOE_NEEDED)],
             "suffix: experts",
             [Bound(1, "orange")],
             width=12,

@@ -160,7 +160,6 @@ _GOLDEN = Row(
             [Query(increase(DROPPED), "{{rl_run_id}} {{destination}} {{reason}}")],
             "none",
             [Bound(1, "orange")],
-            scraped_only=True,
         ),
         Panel(
             "Saturation: who waits",

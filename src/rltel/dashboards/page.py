@@ -25,7 +25,7 @@ def _tables() -> Iterator[str]:
     yield "Asked with a small trainer of the tests' own (`tests/realparts/other_panels.py`) instead.\n"
     yield from _table(("dashboard", "panel", "it needs"), _needed())
     yield "\n## What only a scrape brings\n"
-    yield "How destinations are doing is on the scrape endpoint, and not sent over OTLP.\n"
+    yield "They are about scrapes, and the endpoint that answers them.\n"
     yield from _table(
         ("dashboard", "panel"),
         ((each.title, panel.title) for each in DASHBOARDS for panel in each.panels if panel.scraped_only),

@@ -88,7 +88,8 @@ def _target(query: Query, index: int, look: Look) -> dict[str, Any]:
         "legendFormat": query.legend,
         "range": look != "number",
         "instant": look == "number",
-        "format": "heatmap" if look == "heatmap" else "time_series",
+        # Grafana takes buckets of a histogram apart, each less the one below; of anything else that would be nonsense.
+        "format": "heatmap" if look == "heatmap" and query.legend == "{{le}}" else "time_series",
     }
 
 

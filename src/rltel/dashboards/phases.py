@@ -1,7 +1,7 @@
 """Where the time of an iteration went, in PromQL: shares and parts of loops, from the histograms of phases."""
 
 from rltel.dashboards.promql import Expr, a_second, grown, own
-from rltel.dashboards.series import RUN, Series, named
+from rltel.dashboards.series import RANK, ROLE, RUN, Series, named
 
 WAITS = "(.+_)?wait"
 """Phases in which a role waits for another."""
@@ -56,16 +56,21 @@ def at_once() -> Expr:
 
 
 def slowest_ranks(count: int) -> Expr:
-    """Seconds of an iteration, of the ranks that take longest."""
+    """Seconds of an iteration, of the ranks of each run that take longest."""
     ranks = LOOP.also_by("rl_rank")
-    return own(f"topk({count}, {grown(ranks, '_sum')} / ({grown(ranks, '_count')} > 0))")
+    return own(f"topk by ({RUN}) ({count}, {grown(ranks, '_sum')} / ({grown(ranks, '_count')} > 0))")
 
 
 def begins() -> Expr:
-    """Processes that began: a count that was not there a window ago, or that fell."""
-    counts = LOOP.part("_count")
-    new = f"count by ({RUN}) ({counts} unless {counts} offset $__rate_interval)"
-    return own(f"{new} or (sum by ({RUN}) (resets({counts}[$__rate_interval])) > 0)")
+    """When processes began, in ms since the epoch: the first of each role, and those that came a minute later or more.
+
+    A thousand ranks that start together are one mark; one of them that is restarted has its own.
+    """
+    starts = named("rl.process.start_time", ROLE, "rl_incarnation", unit="s")
+    group = ", ".join(starts.by)
+    first = f"min by ({group}) ({starts})"
+    late = f"max by ({group}, {RANK}) ({starts}) > on ({group}) group_left () ({first} + 60)"
+    return own(f"1000 * ({first} or {late}) >= $__from")
 
 
 def happened(of: Series) -> Expr:

@@ -10,6 +10,8 @@ from rltel.dashboards.series import RANK, ROLE, Series
 
 Kind = Literal["weighted", "latest", "either", "mean", "quantile", "rate", "increase", "highest", "own"]
 WINDOW = "$window"
+LONG_AGO = "2h:1m"
+"""Where a sum is looked for that has no sample in the window before: over OTLP an iteration may be longer than it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class Expr:
 def weighted(of: Series) -> Expr:
     """The average of all that was recorded in the window, each value with its weight.
 
-    Without extrapolation, and from 0 where a process began in the window (docs/promql.md).
+    Without extrapolation, from what was there before, and from 0 where a process began in the window (docs/promql.md).
     """
     above, below = (_change(of.part(suffix)) for suffix in ("_numerator", "_denominator"))
     by = _by(of)
@@ -38,10 +40,12 @@ def weighted(of: Series) -> Expr:
 def latest(of: Series, how: str = "avg") -> Expr:
     """What each process said last; of a process that was restarted, what the later one says.
 
-    Over OTLP the series of a process that has ended stays for minutes, beside its successor's.
+    Over OTLP the series of a process that has ended stays for minutes, beside its successor's. What a process says of
+    several scopes or trackers counts each.
     """
-    by = f"{_by(of)}, {ROLE}, {RANK}"
-    newest = f"{of} and topk by ({by}) (1, timestamp({of}))"
+    apart = dict.fromkeys((*of.by, ROLE, RANK, "rl_scope", "rl_tracker"))
+    of = of.only('rl_stat!~"min|max|p.+"')  # of a key that was recorded as a tensor there are these beside its average
+    newest = f"{of} and topk by ({', '.join(apart)}) (1, timestamp({of}))"
     return Expr(f"{how} by ({_by(of)}) ({newest})", "latest", of)
 
 
@@ -101,4 +105,5 @@ def _by(of: Series) -> str:
 
 def _change(selector: str) -> str:
     now = f"last_over_time({selector}[{WINDOW}])"
-    return f"{now} - (last_over_time({selector}[{WINDOW}] offset {WINDOW}) or 0 * {now})"
+    before = " or ".join(f"last_over_time({selector}[{back}] offset {WINDOW})" for back in (WINDOW, LONG_AGO))
+    return f"{now} - ({before} or 0 * {now})"

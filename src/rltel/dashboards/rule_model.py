@@ -23,6 +23,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expr: str = ""
     weighted: str = ""
     window: str = ""
+    by: str = ""
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -32,7 +33,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def promql(self) -> str:
         """Its expression."""
-        return _for_runs(self.expr or weighted(self.weighted, self.window))
+        return _for_runs(self.expr or weighted(self.weighted, self.window, f"$run, {self.by}" if self.by else "$run"))
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -109,10 +110,10 @@ class RuleGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     alert: list[Alert] = msgspec.field(default_factory=list)
 
 
-def weighted(selector: str, window: str) -> str:
+def weighted(selector: str, window: str, by: str = "$run") -> str:
     """The average of all that was recorded in the window: docs/promql.md, without extrapolation."""
     above, below = (_change(_part(selector, suffix), window) for suffix in ("_numerator", "_denominator"))
-    return f"sum by ($run) (\n  {above}\n) / (sum by ($run) (\n  {below}\n) > 0)"
+    return f"sum by ({by}) (\n  {above}\n) / (sum by ({by}) (\n  {below}\n) > 0)"
 
 
 def example_series(series: str) -> str:

@@ -1,7 +1,7 @@
 """Which series a key of the catalogue is in a store, and which labels a dashboard tells it apart by."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -66,7 +66,16 @@ def series(key: str, **labels: str) -> Series:
     fixed = {label_name(name): text for name, text in entry.attributes.items() if not _PART.search(text)}
     free = tuple(label_name(name) for name, text in entry.attributes.items() if _PART.search(text))
     found = Series(prometheus_name(entry.name, entry.unit, _shown(entry)), key, by=(RUN, *free))
-    return found.only(**{**fixed, **labels})
+    return found.only(*_not_the_others(entry), **{**fixed, **labels})
+
+
+def _not_the_others(entry: Entry) -> Iterator[str]:
+    """Matchers that leave out other keys of the same name: the reward over time is no second reward."""
+    for other in catalogue().entries:
+        if other.name == entry.name and other.unit == entry.unit:
+            for name, text in other.attributes.items():
+                if name not in entry.attributes and not _PART.search(text):
+                    yield f'{label_name(name)}=""'
 
 
 def named(name: str, *by: str, key: str = "", unit: str = "") -> Series:

@@ -27,7 +27,7 @@ def resource_of(identity: Identity, run: RunConfig, environ: Mapping[str, str], 
         "service.instance.id": identity.instance_id,
         "rl.run.id": identity.run_id,
         "rl.role": identity.role,
-        "rl.rank": identity.rank,
+        "rl.rank": identity.index,  # the place: collectors inherit one rank, and two series of one name would be one
         "rl.world_size": identity.world_size,
         "rltel.version": VERSION,
     }

@@ -18,11 +18,12 @@ from export.making import commit, identity
 from export.scraping import endpoint, status, value
 from realparts.certificate import Certificate, certificate
 from realparts.processes import HOST, accepts, free_port, http_get
-from rltel.core.config import PrometheusConfig
+from rltel.core.config import PrometheusConfig, RunConfig
 from rltel.core.errors import ConfigError
 from rltel.export.prometheus.collector import RunCollector
 from rltel.export.prometheus.endpoint import Endpoint
 from rltel.export.prometheus.table import PrometheusSink
+from rltel.export.resource import resource_of
 
 
 class TestEndpoint:
@@ -102,7 +103,51 @@ class TestEndpoint:
             served.advertise(tmp_path / "sd" / "learner-0.json", identity())
             (group,) = json.loads((tmp_path / "sd" / "learner-0.json").read_text())
         assert group["targets"] == [f"node-7:{served.port}"]
-        assert group["labels"] == {"rl_run": "run-1", "rl_role": "learner", "rl_index": "0"}
+        assert group["labels"] == {
+            "rl_run_id": "run-1",
+            "rl_role": "learner",
+            "rl_rank": "0",
+            "__scheme__": "http",
+            "__param_instance": identity().instance_id,
+        }
+
+    @pytest.mark.parametrize("given", ["fd00::7", "[fd00::7]"])
+    def test_an_ipv6_address_is_advertised_as_a_url_has_it(self, given: str) -> None:
+        """A pod's own address may be one."""
+        with endpoint(config=PrometheusConfig(advertise=given)) as served:
+            assert served.target == f"[fd00::7]:{served.port}"
+
+    def test_collectors_that_inherited_one_rank_are_told_apart(self, tmp_path: Path) -> None:
+        """Their places differ: `rl_rank` is the place, here and over OTLP."""
+        found = []
+        for index in (0, 1):
+            who = identity(role="collector", rank=0, index=index)
+            with endpoint() as served:
+                served.advertise(tmp_path / "sd.json", who)
+                (group,) = json.loads((tmp_path / "sd.json").read_text())
+            found.append((group["labels"]["rl_rank"], resource_of(who, RunConfig(), {}).attributes["rl.rank"]))
+        assert found == [("0", 0), ("1", 1)]
+
+    @pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
+    def test_an_address_that_only_this_machine_understands_is_said(
+        self, tmp_path: Path, host: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """``0.0.0.0`` asked from elsewhere is whoever asks."""
+        with endpoint(config=PrometheusConfig(host=host)) as served:
+            served.advertise(tmp_path / "sd.json", identity())
+            (group,) = json.loads((tmp_path / "sd.json").read_text())
+        assert group["targets"] == [f"127.0.0.1:{served.port}"]
+        assert ("prometheus.advertise is not set" in caplog.text) == (host == "0.0.0.0")
+
+    def test_a_scrape_that_means_another_process_is_refused(self, tmp_path: Path) -> None:
+        """A process that was killed leaves its file, and its port may be another run's by the next scrape."""
+        with endpoint(commit({"x": 1.0})) as served:
+            assert status(f"{served.url}?instance=whoever") == 200, "nobody knows who this is"
+            served.advertise(tmp_path / "sd.json", identity())
+            assert status(served.url) == 200
+            assert status(f"{served.url}?instance={identity().instance_id}") == 200
+            assert status(f"{served.url}?instance={identity(run_id='run-2').instance_id}") == 410
+            assert status(f"{served.url}?other=1") == 200
 
     def test_scrapes_are_counted(self) -> None:
         collector = RunCollector(PrometheusSink(), list, identity())

@@ -152,8 +152,7 @@ class TestRealPrometheus:
             password="geheim",  # no secret
         )
         made = commit({"x": 1.0}, time_ns=time.time_ns() - 10**9)
-        options: dict[str, Any] = {
-            "scheme": "https",
+        options: dict[str, Any] = {  # that it is HTTPS stands in the file
             "tls_config": {"ca_file": made_certificate.cert},
             "basic_auth": {"username": "scraper", "password": "geheim"},
         }
@@ -162,7 +161,7 @@ class TestRealPrometheus:
             served.advertise(found, identity())
             with prometheus(tmp_path=tmp_path, file_sd=found.parent / "*.json", **options) as server:
                 ((labels, _),) = server.wait_for("rl_stats_x")
-                assert (labels["rl_run"], labels["rl_index"]) == ("run-1", "0")
+                assert (labels["rl_run_id"], labels["rl_role"], labels["rl_rank"]) == ("run-1", "learner", "0")
                 wait_until(lambda: server.query("count_over_time(up[1m]) >= 3"), "three scrapes")
                 ((_, stored),) = server.samples("rl_stats_x[1m]")
         assert [at for at, _ in stored] == [made.time_ns // 10**6 / 1000], "one sample, at the step's time"

@@ -1,6 +1,6 @@
 """OTLP metrics: each step once, with its own time."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from opentelemetry.sdk.resources import Resource
@@ -8,10 +8,12 @@ from opentelemetry.sdk.resources import Resource
 from rltel.core.config import OtlpConfig
 from rltel.export.commit import Commit
 from rltel.export.otlp.metrics_wire import MetricsEncoder, SeriesKey, series_key
+from rltel.export.otlp.own import OwnMetrics, nobody
 from rltel.export.otlp.settings import otlp_settings
 from rltel.export.otlp.transport import GrpcTransport, HttpTransport, Transport
 from rltel.export.points import Point
-from rltel.export.sink import PartlyTakenError
+from rltel.export.sink import Destination, PartlyTakenError
+from rltel.names.otel import Namer
 
 _METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 
@@ -33,12 +35,16 @@ class OtlpSink:
         carrier: what brings them there.
         address: for people, without secrets.
         about: what a replay must say again to continue the same series.
+        own: how the process's telemetry does; None to leave that out.
     """
 
     name = "otlp"
 
-    def __init__(self, carrier: Carrier, address: str, about: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, carrier: Carrier, address: str, about: Mapping[str, Any] | None = None, own: OwnMetrics | None = None
+    ) -> None:
         self.about = about
+        self._own = own
         self._carrier = carrier
         self._address = address
         self._begun: set[SeriesKey] = set()
@@ -53,6 +59,8 @@ class OtlpSink:
         Raises ConnectionError if the receiver did not take it (`SendError` says more), or only in part
         (`PartlyTakenError`).
         """
+        if self._own is not None:
+            points = [*points, *self._own.of(commit)]
         new = _sums(points) - self._begun
         try:
             self._carrier.send(points, commit.time_ns, new)
@@ -93,13 +101,30 @@ class WireCarrier:
         self._transport.close()
 
 
-def open_otlp_metrics(config: OtlpConfig, resource: Resource, started_ns: int, environ: Mapping[str, str]) -> OtlpSink:
-    """The sink of this config and the standard variables. Raises `ConfigError` for settings that cannot be."""
+def open_otlp_metrics(
+    config: OtlpConfig,
+    resource: Resource,
+    started_ns: int,
+    environ: Mapping[str, str],
+    destinations: Callable[[], Iterable[Destination]] = nobody,
+    namer: Namer | None = None,
+) -> OtlpSink:
+    """The sink of this config and the standard variables. Raises `ConfigError` for settings that cannot be.
+
+    Args:
+        config: where to, and how.
+        resource: who we are.
+        started_ns: when the process began, in ns since the epoch; sums are cumulative since then.
+        environ: the environment.
+        destinations: the accounts of all, which go along (`OwnMetrics`).
+        namer: what named the keys.
+    """
     settings = otlp_settings(config, environ, "metrics")
     transport = _GrpcMetrics(settings) if settings.protocol == "grpc" else HttpTransport(settings)
     encoder = MetricsEncoder(resource, started_ns, exponential_histograms=config.exponential_histograms)
     about = {"resource": dict(resource.attributes), "started_ns": started_ns}
-    return OtlpSink(WireCarrier(transport, encoder, settings.address), settings.address, about)
+    own = OwnMetrics(started_ns, destinations, namer)
+    return OtlpSink(WireCarrier(transport, encoder, settings.address), settings.address, about, own)
 
 
 def _sums(points: Sequence[Point]) -> set[SeriesKey]:

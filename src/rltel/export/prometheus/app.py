@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
+from urllib.parse import parse_qs
 from wsgiref.types import StartResponse
 
 from prometheus_client.core import CollectorRegistry
@@ -15,6 +16,8 @@ from rltel.export.prometheus.exposition import expose
 
 _log = logging.getLogger("rltel")
 _TEXT = "text/plain; charset=utf-8"
+INSTANCE = "instance"
+"""The parameter of a scrape that says which process is meant: its ``service.instance.id``."""
 _FAST = 1  # of zlib's levels: a scrape must not take the trainer's CPU for a few bytes on a local network
 
 App = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
@@ -29,6 +32,7 @@ class _Answer(NamedTuple):
 _NOT_FOUND = _Answer("404 Not Found", b"/metrics and /healthz are here\n")
 _NOT_ALLOWED = _Answer("405 Method Not Allowed", b"", (("Allow", "GET, HEAD"),))
 _DENIED = _Answer("401 Unauthorized", b"", (("WWW-Authenticate", 'Basic realm="rltel", charset="UTF-8"'),))
+_GONE = _Answer("410 Gone", b"another process is here now\n")
 _FAILED = _Answer("500 Internal Server Error", b"the metrics could not be collected; the process's log says why\n")
 
 
@@ -37,14 +41,21 @@ def no_trouble() -> str:
     return ""
 
 
+def whoever(instance: str) -> bool:
+    """Whichever process is meant, it is this one."""
+    return True
+
+
 def scrape_app(
     registry: CollectorRegistry,
     username: str | None = None,
     password: str | None = None,
     trouble: Callable[[], str] = no_trouble,
+    is_me: Callable[[str], bool] = whoever,
 ) -> App:
     """A WSGI application that shows a registry.
 
+    A scrape that names another process (``?instance=``) gets 410: what this one has would be filed as that one's.
     ``/healthz`` needs no password: a kubelet has none, and all it learns is whether the process is well.
     """
     wanted = None if username is None or password is None else _digest(f"{username}:{password}".encode())
@@ -60,6 +71,8 @@ def scrape_app(
             return _DENIED
         if path not in ("/", "/metrics"):
             return _NOT_FOUND
+        if not all(map(is_me, parse_qs(environ.get("QUERY_STRING", "")).get(INSTANCE, []))):
+            return _GONE
         try:
             return _exposition(registry, environ)
         except Exception as error:  # a user's own collector on the registry may raise anything

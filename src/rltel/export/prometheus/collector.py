@@ -1,6 +1,7 @@
 """What a registry asks: our series, our own health, and which process this is. Several instances share a registry."""
 
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping
 from weakref import WeakKeyDictionary
 
@@ -25,8 +26,10 @@ class RunCollector(Collector):
         destinations: Callable[[], Iterable[Destination]],
         identity: Identity,
         namer: Namer | None = None,
+        started_s: float | None = None,
     ) -> None:
         self._sink = sink
+        self._started_s = time.time() if started_s is None else started_s
         self._destinations = destinations
         self._namer = namer
         self.identity = identity
@@ -42,6 +45,7 @@ class RunCollector(Collector):
         self.scrapes += 1
         yield from self._sink.families()
         yield _target_info(self.identity)
+        yield _start(self.identity, self._started_s)
         yield from _accounts(list(self._destinations()))
         yield from self._names()
 
@@ -69,10 +73,17 @@ def _target_info(identity: Identity) -> Metric:
         "instance_id": identity.instance_id,
         "rl_run_id": identity.run_id,
         "rl_role": identity.role,
-        "rl_rank": str(identity.rank),
+        "rl_rank": str(identity.index),
     }
     info.add_sample("target_info", labels, 1.0)
     return info
+
+
+def _start(identity: Identity, started_s: float) -> Metric:
+    """The same over OTLP (`OwnMetrics`): each incarnation is a series."""
+    start = Family("rl_process_start_time_seconds", "When this process began, in seconds since the epoch.", "gauge")
+    start.add_sample(start.name, {"rl_incarnation": str(identity.incarnation)}, started_s)
+    return start
 
 
 def _accounts(destinations: Iterable[Destination]) -> Iterable[Metric]:

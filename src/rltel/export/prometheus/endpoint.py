@@ -20,10 +20,11 @@ from rltel.core.config import PrometheusConfig
 from rltel.core.errors import ConfigError
 from rltel.core.files import replace
 from rltel.core.identity import Identity
-from rltel.export.prometheus.app import App, no_trouble, scrape_app
+from rltel.export.prometheus.app import INSTANCE, App, no_trouble, scrape_app
 
 _log = logging.getLogger("rltel")
 _TRIED_PORTS = 100
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # what to ask of a process that listens everywhere
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -76,7 +77,8 @@ class Endpoint:
         trouble: Callable[[], str] = no_trouble,
     ) -> None:
         _refuse_halves(config)
-        app = scrape_app(registry, config.username, config.password, trouble)
+        self._instance: str | None = None  # of whoever is advertised
+        app = scrape_app(registry, config.username, config.password, trouble, self._is_me)
         context = _tls(config.tls_cert, config.tls_key) if config.tls_cert and config.tls_key else None
         self._server = _bind(config.host, first_port, app)
         if context is not None:
@@ -86,20 +88,36 @@ class Endpoint:
         _servers.add(self._server)
         self.port: int = self._server.server_port
         self._advertised: Path | None = None
-        scheme = "https" if context is not None else "http"
-        host = f"[{config.host}]" if ":" in config.host else config.host
-        self.target = f"{config.advertise or host}:{self.port}"
-        self.url = f"{scheme}://{host}:{self.port}/metrics"
+        self._scheme = "https" if context is not None else "http"
+        self._knows_its_address = bool(config.advertise) or config.host not in _WILDCARDS
+        self.target = f"{_in_url(config.advertise or _WILDCARDS.get(config.host, config.host))}:{self.port}"
+        self.url = f"{self._scheme}://{_in_url(config.host)}:{self.port}/metrics"
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.05,), name="rltel-prometheus", daemon=True
         )
         self._thread.start()
 
     def advertise(self, path: Path, identity: Identity) -> None:
-        """Write the file that Prometheus's ``file_sd_configs`` reads."""
+        """Write the file that Prometheus's ``file_sd_configs`` reads.
+
+        Its labels are those of the OTLP route. They also say how to scrape (``__scheme__``), and whom: the file of a
+        process that was killed stays, and another run's process may have its port by then.
+        """
+        if not self._knows_its_address:
+            _log.warning(
+                "prometheus.host is a wildcard and prometheus.advertise is not set: prometheus_sd/ says %s, which is "
+                "right for a Prometheus on this machine alone",
+                self.target,
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._advertised = path
-        labels = {"rl_run": identity.run_id, "rl_role": identity.role, "rl_index": str(identity.index)}
+        self._advertised, self._instance = path, identity.instance_id
+        labels = {
+            "rl_run_id": identity.run_id,
+            "rl_role": identity.role,
+            "rl_rank": str(identity.index),
+            "__scheme__": self._scheme,
+            f"__param_{INSTANCE}": identity.instance_id,
+        }
         replace(path, [{"targets": [self.target], "labels": labels}])
 
     def close(self) -> None:
@@ -109,6 +127,13 @@ class Endpoint:
                 self._advertised.unlink()
         self._server.shutdown()
         self._server.server_close()
+
+    def _is_me(self, instance: str) -> bool:
+        return self._instance in (None, instance)
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def _refuse_halves(config: PrometheusConfig) -> None:
