@@ -16,6 +16,8 @@ from rltel.core.resolve import resolve
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LOST = re.compile(r": lost \d+ in all|counted in rltel_dropped_total")
+_SHOWN = re.compile(r"cannot hold a |\{'unsupported': \d+\}")  # a page that shows what goes nowhere
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 
 
@@ -37,6 +39,8 @@ def test_example_runs(code: str, tmp_path: Path) -> None:
     ran = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
     assert "Traceback" not in ran.stderr
+    lost = [line for line in ran.stderr.splitlines() if _LOST.search(line) and not _SHOWN.search(line)]
+    assert not lost, "what an example records arrives, also without a shutdown"
 
 
 def test_there_are_examples() -> None:

@@ -83,6 +83,37 @@ def test_a_step_that_is_none_is_refused_before_anything_is_exported(tmp_path: Pa
     assert "env_steps: expected a whole number >= 0, got -1" in run(code, tmp_path)
 
 
+def test_a_step_may_count_on_any_axis(tmp_path: Path) -> None:
+    code = """
+        import rltel
+        rltel.init({"jsonl": {"path": "r.jsonl"}})
+        with rltel.step(5, axis="rollout"):
+            rltel.count(n=7)
+        try:
+            with rltel.step(6, axis=""):
+                print("inside")
+        except rltel.RecordError as error:
+            print(error)
+        print([(line.axis, line.step, line.values["n"]) for line in rltel.read_jsonl("r.jsonl")])
+    """
+    said = run(code, tmp_path)
+    assert "inside" not in said
+    assert "commit: axis: expected what the step counts" in said
+    assert "[('rollout', 5, 7.0)]" in said
+
+
+def test_a_program_whose_stderr_is_closed_starts_all_the_same(tmp_path: Path) -> None:
+    code = """
+        import sys, rltel
+        sys.stderr.close()
+        rltel.init({"jsonl": {"path": "r.jsonl"}})
+        rltel.log({"x": 1.0}, step=3)
+        rltel.shutdown()
+        print([line.step for line in rltel.read_jsonl("r.jsonl")])
+    """
+    assert "[3]" in run(code, tmp_path)
+
+
 def test_run_dir_is_filled_in_in_every_path(tmp_path: Path) -> None:
     code = """
         import rltel

@@ -43,6 +43,7 @@ from rltel.core.errors import (
     RltelError,
     TraceError,
 )
+from rltel.core.steps import check_axis, check_steps
 from rltel.export.jsonl import read_jsonl
 from rltel.process import process
 from rltel.record.device.device_timeline import device_timeline
@@ -58,7 +59,7 @@ from rltel.reduce.snapshot import Snapshot
 from rltel.reduce.stats import Stats
 from rltel.reduce.trackers import StatsTracker
 from rltel.reduce.workers import Payload, merge_payloads
-from rltel.telemetry import Telemetry, check_steps
+from rltel.telemetry import Telemetry
 from rltel.version import VERSION
 
 __version__ = VERSION
@@ -224,13 +225,14 @@ _step_clock = PhaseClock(PhaseSet("step", "learner", "step", "timeperf/step", ()
 
 
 @contextmanager
-def step(number: int, *, env_steps: int | None = None, reduce_group: Any = None) -> Iterator[None]:
-    """Iteration, export and commit in one. Phase clocks go inside.
+def step(number: int, *, env_steps: int | None = None, reduce_group: Any = None, axis: str = "train") -> Iterator[None]:
+    """Iteration, export and commit in one. Phase clocks go inside. ``axis``: what ``number`` counts.
 
     A step that ends with an exception is not committed; what it recorded is in the next one. With a `reduce_group`,
     ranks that are at different steps (one caught an exception, say) all raise `ReductionError`.
     """
     check_steps(step=number, env_steps=env_steps)  # before anything is exported, which could then not be committed
+    check_axis(axis)
     with _step_clock.iteration(step=number):
         try:
             yield
@@ -238,7 +240,7 @@ def step(number: int, *, env_steps: int | None = None, reduce_group: Any = None)
             process.noticed(error)
             raise
     stats = None if reduce_group is None else process.export_all(reduce_group, step=number)
-    commit(stats, step=number, env_steps=env_steps)
+    commit(stats, step=number, env_steps=env_steps, axis=axis)
 
 
 def system(**facts: Any) -> None:

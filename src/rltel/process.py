@@ -7,13 +7,15 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
 from multiprocessing.util import Finalize
+from types import NoneType
 from typing import Any
 
 from rltel.core.claims import Claim
 from rltel.core.clock import SystemClock
 from rltel.core.config import TelemetryConfig
-from rltel.core.errors import RltelError
+from rltel.core.errors import ConfigError, RltelError
 from rltel.core.identity import Identity, find_place, identify
 from rltel.core.resolve import disabled, resolve
 from rltel.core.wording import printable
@@ -26,7 +28,7 @@ from rltel.reduce.stats import Stats
 from rltel.reduce.trackers import Trackers, of_process
 from rltel.reduce.workers import Receiver, Sender
 from rltel.runs.run_summary import checked_fields
-from rltel.telemetry import Telemetry
+from rltel.telemetry import Telemetry, checked, checked_media
 
 _log = logging.getLogger("rltel")
 
@@ -48,7 +50,7 @@ class Process:
         """What the trainer told the panel."""
         self.telemetry: Telemetry | None = None
         self.lost_commits = 0
-        """Commits of a process that never called init (said once)."""
+        """Commits, texts and the like of a process that never called init (said once)."""
         self._environ: MutableMapping[str, str] = os.environ if environ is None else environ
         self._lock = threading.RLock()  # of init and shutdown, which several threads may call at once
         self._asked: Any = None
@@ -101,7 +103,8 @@ class Process:
             at_end(self._at_exit)  # their packages need threads, which Python's own end no longer gives
         self._finalizer = Finalize(None, self._at_exit, exitpriority=10)  # multiprocessing's children skip atexit
         if self.telemetry.run_dir is not None:
-            print(printable(self.telemetry.describe()), file=sys.stderr, flush=True)
+            with suppress(OSError, ValueError):  # nobody is there to read it: closed, or a pipe without an end
+                print(printable(self.telemetry.describe()), file=sys.stderr, flush=True)
         return self.telemetry
 
     def _start(
@@ -190,14 +193,21 @@ class Process:
         if self.telemetry is not None:
             self.telemetry.commit(stats, **where)
             return
-        self.lost_commits += 1
-        if self.lost_commits == 1:
-            _log.warning("commit: rltel.init was not called in this process, so nothing is sent (counted; said once)")
+        checked(stats, **where)  # what is wrong is wrong now, and not only once somebody switches something on
+        self._lost("commit")
 
     def show(self, kind: Kind, key: str, payload: Any, **where: Any) -> None:
         """See `rltel.log_text` and its like."""
         if self.telemetry is not None:
             self.telemetry.show(kind, key, payload, **where)
+        else:
+            checked_media(kind, key, payload, **where)  # as above
+            self._lost(f"log_{kind}")
+
+    def _lost(self, call: str) -> None:
+        self.lost_commits += 1
+        if self.lost_commits == 1:
+            _log.warning("%s: rltel.init was not called in this process, so nothing is sent (counted; said once)", call)
 
     def summary(self, fields: Mapping[str, Any]) -> None:
         """See `rltel.summary`."""
@@ -250,6 +260,10 @@ def _resolved(
     """The config in force, arguments included."""
     if disabled(environ):
         return TelemetryConfig()
+    if not isinstance(run_id, (str, NoneType)):
+        raise ConfigError(f"run_id: expected a string, got {run_id!r}")
+    if not isinstance(run_dir, (str, os.PathLike, NoneType)):  # bytes are none: paths go into the environment
+        raise ConfigError(f"run_dir: expected a path, got {run_dir!r}")
     arguments = {"RLTEL_RUN_ID": run_id, "RLTEL_RUN_DIR": None if run_dir is None else os.fspath(run_dir)}
     given = {name: value for name, value in arguments.items() if value is not None}
     return resolve(config, {**environ, **given})

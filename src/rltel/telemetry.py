@@ -18,8 +18,10 @@ from prometheus_client import CollectorRegistry
 from rltel.core.clock import Clock, SystemClock
 from rltel.core.config import TelemetryConfig
 from rltel.core.context import new_id, new_trace_id, remote_parent, span_context
-from rltel.core.errors import RecordError
+from rltel.core.errors import ConfigError, RecordError
 from rltel.core.identity import Identity
+from rltel.core.rundir import placed
+from rltel.core.steps import check_axis, check_steps
 from rltel.export.commit import Commit
 from rltel.export.jsonl import JsonlFile
 from rltel.export.media import Kind, Media, media
@@ -192,7 +194,7 @@ class Telemetry:
 
     def _open_jsonl(self, run_dir: Path) -> None:
         given = self.config.jsonl.path
-        path = _placed(given, run_dir) if given else run_dir / "metrics" / f"{self.identity.name}.jsonl"
+        path = placed(given, run_dir) if given else run_dir / "metrics" / f"{self.identity.name}.jsonl"
         self._jsonl = JsonlFile(path, self.identity, self._destination("jsonl"))
         self._close_last.callback(self._jsonl.close)
         if self.config.jsonl.write == "worker":
@@ -231,7 +233,10 @@ class Telemetry:
             self._device,
             self._tracer_provider,
         )
-        self._timeline = open_timeline(surroundings, run_dir)
+        try:
+            self._timeline = open_timeline(surroundings, run_dir)
+        except OSError as error:
+            raise ConfigError(f"trace.output_dir: cannot write {error.filename}: {error.strerror}") from error
         self.root = self._timeline.root or self.root
         if self._timeline.drain is not None:
             self._close_last.callback(self._timeline.drain.close)
@@ -277,11 +282,9 @@ class Telemetry:
         When it returns, the step is in the run directory's JSONL, in the kernel's hands. Raises `RecordError` for
         numbers or steps that are none; nothing is lost then.
         """
-        check_steps(step=step, env_steps=env_steps, epoch=epoch, epoch_step=epoch_step)
-        if not isinstance(axis, str):
-            raise RecordError(f"commit: axis: expected text, got {axis!r}")
-        if stats is not None:
-            self._commit(snapshot_of(stats), step, env_steps, epoch, epoch_step, axis)
+        given = checked(stats, step=step, env_steps=env_steps, epoch=epoch, epoch_step=epoch_step, axis=axis)
+        if given is not None:
+            self._commit(given, step, env_steps, epoch, epoch_step, axis)
             return
         with self._trackers.taken(derive=True) as snapshot:
             self._commit(snapshot, step, env_steps, epoch, epoch_step, axis)
@@ -331,9 +334,8 @@ class Telemetry:
         Raises `RecordError` for a payload of another type, or a step that is none. Touches no disk: a path is opened by
         the destinations' threads, a moment later.
         """
-        check_steps(step=step, env_steps=env_steps)
         time_ns = self._clock.realtime_ns()
-        made = media(kind, key, payload, step=step, axis=axis, time_ns=time_ns, env_steps=env_steps)
+        made = checked_media(kind, key, payload, step=step, axis=axis, env_steps=env_steps, time_ns=time_ns)
         if self._pipeline is None or self._closed or not self.identity.is_writer:
             return
         if kind == "video" and self.run_record is not None:
@@ -402,11 +404,6 @@ class Telemetry:
             self.show("video", path.stem, path, step=step)
 
 
-def _placed(path: str, run_dir: Path) -> Path:
-    """A path of the config, with ``{run_dir}`` filled in."""
-    return Path(path.replace("{run_dir}", str(run_dir)))
-
-
 def _nothing() -> None:
     """Nothing to close."""
 
@@ -422,10 +419,26 @@ def _one_after_the_other(calls: Sequence[Callable[[], None]]) -> Callable[[], No
     return call_all
 
 
-def check_steps(**steps: int | None) -> None:
-    """Refuse steps that are no whole numbers >= 0."""
-    for name, value in steps.items():
-        if value is None and name != "step":
-            continue
-        if not hasattr(value, "__index__") or isinstance(value, bool) or int(value) < 0:  # type: ignore[arg-type]  # has __index__
-            raise RecordError(f"commit: {name}: expected a whole number >= 0, got {value!r}")
+def checked(stats: Mapping[str, Any] | None, *, axis: str = "train", **steps: int | None) -> Snapshot | None:
+    """The numbers of a commit; None if those are meant that were recorded. Raises `RecordError`, as `commit` does."""
+    check_steps(**steps)
+    check_axis(axis)
+    return None if stats is None else snapshot_of(stats)
+
+
+def checked_media(
+    kind: Kind,
+    key: str,
+    payload: Any,
+    *,
+    step: int,
+    axis: str = "train",
+    env_steps: int | None = None,
+    time_ns: int = 0,
+) -> Media:
+    """What is shown at a step. Raises `RecordError`, as `Telemetry.show` does."""
+    check_steps(step=step, env_steps=env_steps)
+    check_axis(axis)
+    if not isinstance(key, str) or not key.strip("/"):
+        raise RecordError(f"{key!r} is not a key (expected a non-empty string)")
+    return media(kind, key, payload, step=step, axis=axis, time_ns=time_ns, env_steps=env_steps)

@@ -135,6 +135,16 @@ class TestCheck:
         assert ran.exit_code == 0
         assert ran.stderr.startswith("note: promethues: ")
 
+    def test_what_looks_misspelt_is_said_beside_other_problems(self, file):
+        path = file("stats_logger: {}\npromethues: {enabled: true}\ntrace: {enabled: 3}\n")
+        for command in ("check", "show"):
+            ran = run(command, path)
+            assert ran.exit_code == 1
+            problem, note, last = ran.stderr.splitlines()
+            assert problem == "trace.enabled: expected true or false, got 3"
+            assert note.startswith("note: promethues: taken for the trainer's own section")
+            assert last == f"rltel config {command}: 1 problem in {path}"
+
     def test_a_file_that_is_not_there(self, tmp_path):
         ran = run("check", str(tmp_path / "no.yaml"))
         assert ran.exit_code == 1

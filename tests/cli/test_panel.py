@@ -41,12 +41,25 @@ def test_as_svg(run_dir: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "said"), [('{"bufer": 1}', 'did you mean "buffer"'), ("[1]", "must be a mapping"), ("{", "Expecting")]
+    ("facts", "said"),
+    [
+        ('{"bufer": 1}', 'did you mean "buffer"'),
+        ("[1]", "--facts: expected a JSON object, got list"),
+        ("{", "--facts: expected a JSON object, got no JSON"),
+    ],
 )
 def test_facts_that_are_none(run_dir: Path, facts: str, said: str) -> None:
     ran = runner.invoke(app, ["panel", str(run_dir), "--facts", facts])
     assert ran.exit_code == 1
     assert said in ran.stderr
+
+
+@pytest.mark.parametrize("place", ["no/such/p.svg", "."])
+def test_a_picture_that_cannot_be_written_is_no_traceback(run_dir: Path, place: str) -> None:
+    ran = runner.invoke(app, ["panel", str(run_dir), "--svg", str(run_dir / place)])
+    assert (ran.exit_code, isinstance(ran.exception, SystemExit)) == (1, True)
+    assert ran.stderr.startswith("rltel panel: ")
+    assert str(run_dir) in ran.stderr
 
 
 def test_a_folder_without_a_run(tmp_path: Path) -> None:

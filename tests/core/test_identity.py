@@ -124,8 +124,8 @@ def test_a_collectors_own_rank_need_not_fit_the_learners_inherited_world(rank, w
     ("environ", "rank", "world_size", "message"),
     [
         ({}, 4, 4, "rank: expected 0 <= rank < world size (4), got 4"),
-        ({}, -1, None, "rank: expected 0 <= rank < world size (0), got -1"),
-        ({}, 0, 0, "rank: expected 0 <= rank < world size (0), got 0"),
+        ({}, -1, None, "rank: expected a whole number >= 0, got -1"),
+        ({}, 0, 0, "world size: expected a whole number >= 1, got 0"),
         ({"RLTEL_WORLD_SIZE": "4"}, 4, None, "rank: expected 0 <= rank < world size (4), got 4"),
         ({"RANK": "4", "WORLD_SIZE": "4"}, None, None, "rank: expected 0 <= rank < world size (4), got 4"),
         ({"RANK": "2"}, None, 2, "rank: expected 0 <= rank < world size (2), got 2"),

@@ -300,6 +300,13 @@ def test_an_unknown_key_names_the_one_that_was_meant(section, field):
         ({"otlp": {"insecure": "no"}}, 'otlp.insecure: expected true or false or null, got "no"'),
         ({"trace": True}, "trace: expected a mapping, got true"),
         ({"trace": ["enabled"]}, 'trace: expected a mapping, got ["enabled"]'),
+        ({"run": {"dir": "a\0b"}}, 'run.dir: expected text without NUL characters, got "a\\u0000b"'),
+        ({"run": {"log_root": "\0"}}, 'run.log_root: expected text without NUL characters, got "\\u0000"'),
+        ({"wandb": {"tags": ["a", "\0"]}}, 'wandb.tags: expected text without NUL characters, got ["a", "\\u0000"]'),
+        ({"trace": {"flush_interval_s": 1e300}}, "trace.flush_interval_s: expected a number <= 1e+09, got 1e+300"),
+        ({"pipeline": {"queue_mb": 1e308}}, "pipeline.queue_mb: expected a number <= 1e+09, got 1e+308"),
+        ({"tensorboard": {"path": ""}}, 'tensorboard.path: expected a folder or null, got ""'),
+        ({"jsonl": {"path": ""}}, 'jsonl.path: expected a file or null, got ""'),
         ({"run": {"name": object}}, "run.name: expected a string or null, got <class 'object'>"),
         ({"prometheus": {"prot": 1}}, 'prometheus.prot: unknown key (did you mean "port"?)'),
         ({"prometheus": {"zzz": 1}}, "prometheus.zzz: unknown key"),
@@ -319,6 +326,40 @@ def test_a_long_value_is_cut():
     (problem,) = problems_of({"trace": {"steps": list(range(10_000))}})
     assert problem.endswith("...")
     assert len(problem) < 400
+
+
+def test_a_config_without_end_is_refused():
+    """One that holds itself, or is nested deeper than Python goes."""
+    circular, deep = {}, {}
+    circular["run"] = {"config": circular}
+    for _ in range(5000):
+        deep = {"a": deep}
+    for endless in (circular, {"run": {"config": deep}}):
+        with pytest.raises(ConfigError, match="got something without end, or that holds itself"):
+            resolve(endless, {})
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "problem"),
+    [
+        ("RLTEL_RUN_CONFIG", "[" * 100_000, r'run\.config: expected a JSON object, got "\[\[\['),
+        ("RLTEL_TRACE_RANKS", "0-99999999999", 'trace.ranks: expected "all" or a list'),
+        ("RLTEL_TRACE_RANKS", f"0-{'9' * 5000}", 'trace.ranks: expected "all" or a list'),
+        ("RLTEL_PROMETHEUS_PORT", "9" * 5000, "prometheus.port: expected a whole number"),
+    ],
+)
+def test_a_variable_without_end_is_refused(variable, text, problem):
+    with pytest.raises(ConfigError, match=problem):
+        resolve(None, {variable: text})
+
+
+def test_what_looks_misspelt_goes_with_the_problems():
+    """It may be why the rest is wrong; a traceback shows it."""
+    given = {"stats_logger": {}, "promethues": {"enabled": True}, "trace": {"enabled": "yes"}}
+    with pytest.raises(ConfigError) as raised:
+        resolve(given, {})
+    (note,) = raised.value.__notes__
+    assert note.startswith('promethues: taken for the trainer\'s own section; if "prometheus" was meant')
 
 
 def test_all_problems_at_once():

@@ -35,6 +35,12 @@ class HangingSink(ListSink):
         super().write(made, points)
 
 
+class Plain(ListSink):
+    """One that takes the numbers as they are."""
+
+    takes_points = False
+
+
 class RaisingSink(ListSink):
     """Raises wherever it is asked to, and works otherwise."""
 
@@ -112,6 +118,30 @@ class TestDelivery:
             assert made.pipeline.flush(BOUND)
         assert local.points == remote.points
         assert point(local.points[0], "rl.stats.x").value == 1.0
+
+    def test_points_that_nobody_takes_are_not_made(self) -> None:
+        """Names and sums of every key would be kept for nothing."""
+        plain = Plain("p")
+        with running([plain], [Plain("q")]) as made:
+            made.submit(*range(5))
+            assert made.pipeline.flush(BOUND)
+            assert (plain.points, made.pipeline._totals._known) == ([[]] * 5, {})
+        taker = ListSink("t")
+        with running([Plain("p")], [taker]) as made:
+            made.submit(1)
+            assert made.pipeline.flush(BOUND)
+        assert point(taker.points[0], "rl.stats.x").value == 1.0
+
+    def test_a_queue_of_commits_without_points_is_bounded_as_well(self) -> None:
+        class Hanging(HangingSink):
+            takes_points = False
+
+        hanging = Hanging()
+        with running([], [hanging], remote_bytes=10_000) as made:
+            made.submit(0)
+            assert hanging.entered.wait(BOUND)
+            made.submit(*range(1, 51))
+            wait_until(lambda: made.remote[0].dropped_totals.get("queue_full", 0) >= 30, "the oldest were dropped")
 
     def test_the_trace_is_drained_every_interval_and_at_the_end(self) -> None:
         with running() as made:

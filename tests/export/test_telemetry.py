@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry, generate_latest
@@ -24,6 +25,7 @@ from export.making import FakeClock, ListSink, environment, point, run_python, w
 from export.panel.pseudo import pseudo_terminal
 from realparts.otlp_receiver import otlp_sink
 from realparts.processes import HOST, accepts, free_port, http_get
+from realparts.tensorboard_reader import steps
 from rltel.core.config import (
     ConsoleConfig,
     JsonlConfig,
@@ -34,9 +36,10 @@ from rltel.core.config import (
     TensorBoardConfig,
     TraceConfig,
 )
-from rltel.core.errors import ConfigError, RecordError, RltelError
+from rltel.core.errors import ConfigError, IdentityError, RecordError, RltelError
 from rltel.export.jsonl import read_jsonl
 from rltel.process import Process
+from rltel.record.many_keys import ManyKeys
 from rltel.record.recorder import Recorder
 from rltel.traces.reader import read_packets
 
@@ -114,15 +117,113 @@ class TestInit:
         assert len(found) == 4
         assert all(each is found[0] for each in found)
 
-    def test_an_axis_that_is_no_text_is_refused(self, program: Program, tmp_path: Path) -> None:
-        with pytest.raises(RecordError, match="commit: axis: expected text, got 3"):
-            program.init(on(tmp_path)).commit({"x": 1.0}, step=1, axis=3)  # type: ignore[arg-type]
+    @pytest.mark.parametrize("is_on", [True, False])
+    @pytest.mark.parametrize(
+        ("numbers", "where", "refused"),
+        [
+            ({"x": 1.0}, {"step": 1, "axis": 3}, "commit: axis: expected text, got 3"),
+            ({"x": 1.0}, {"step": 1, "axis": ""}, "commit: axis: expected what the step counts, .* got ''"),
+            ({"x": 1.0}, {"step": 2**63}, r"commit: step: expected a whole number < 2\*\*63, got one of 64 bits"),
+            ({"x": 1.0}, {"step": 2**9999}, r"commit: step: .* 2\*\*63, got one of 10000 bits"),
+            ({"x": 1.0}, {"step": -(2**9999)}, "commit: step: .* >= 0, got a negative one of 10000 bits"),
+            ({"x": 1.0}, {"step": 1, "epoch": 2**64}, "commit: epoch: expected a whole number < "),
+            ({"x": "much"}, {"step": 1}, "x: expected one number, got str"),
+            ({"": 1.0}, {"step": 1}, "'' is not a key"),
+            (None, {"step": -1}, "commit: step: expected a whole number >= 0, got -1"),
+        ],
+    )
+    def test_a_commit_that_cannot_be_is_refused_before_init_as_after_it(
+        self, program: Program, tmp_path: Path, is_on: bool, numbers: Any, where: dict[str, Any], refused: str
+    ) -> None:
+        if is_on:
+            program.init(on(tmp_path))
+        with pytest.raises(RecordError, match=refused):
+            program.process.commit(numbers, **where)
+        assert program.process.lost_commits == 0
+
+    @pytest.mark.parametrize("is_on", [True, False])
+    @pytest.mark.parametrize(
+        ("given", "refused"),
+        [
+            (("text", "k", 3), "k: expected a text"),
+            (("text", 3, "a"), "3 is not a key"),
+            (("text", "", "a"), "'' is not a key"),
+            (("file", "k", 3), "k: expected the path of a file, got int"),
+            (("table", "k", []), "k: expected a table"),
+        ],
+    )
+    def test_what_cannot_be_shown_is_refused_before_init_as_after_it(
+        self, program: Program, tmp_path: Path, is_on: bool, given: tuple[Any, Any, Any], refused: str
+    ) -> None:
+        if is_on:
+            program.init(on(tmp_path))
+        with pytest.raises(RecordError, match=refused):
+            program.process.show(*given, step=1)
+
+    def test_keys_that_carry_a_step_are_named(
+        self, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Plain numbers go past the trackers."""
+        monkeypatch.setattr("rltel.export.pipeline.ManyKeys", lambda: ManyKeys(5))
+        telemetry = program.init(on(tmp_path))
+        for step in range(10):
+            telemetry.commit({f"loss_at_{step}": 1.0}, step=step)
+        program.process.shutdown()
+        assert [line for line in caplog.messages if '"loss_at_#"' in line]
+
+    def test_the_largest_step_that_there_can_be_arrives(self, program: Program, tmp_path: Path) -> None:
+        telemetry = program.init({**on(tmp_path), "tensorboard": {"path": str(tmp_path / "tb")}})
+        telemetry.commit({"x": 1.0}, step=2**63 - 1, env_steps=2**63 - 1, epoch=2**63 - 1)
+        program.process.shutdown()
+        (line,) = read_jsonl(tmp_path / "record.jsonl")
+        assert (line.step, line.env_steps, line.epoch) == (2**63 - 1,) * 3
+        assert steps(tmp_path / "tb") == {"x": [2**63 - 1]}
 
     def test_after_a_shutdown_it_may_be_another(self, program: Program, tmp_path: Path) -> None:
         first = program.init(on(tmp_path))
         program.process.shutdown()
         second = program.init({"jsonl": {"path": str(tmp_path / "other.jsonl")}})
         assert second is not first
+
+    @pytest.mark.parametrize(
+        ("argument", "said"),
+        [
+            ({"run_dir": 3}, "run_dir: expected a path, got 3"),
+            ({"run_dir": b"run"}, "run_dir: expected a path, got b'run'"),
+            ({"run_dir": "a\0b"}, r"run\.dir: expected text without NUL"),
+            ({"run_id": 7}, "run_id: expected a string, got 7"),
+        ],
+    )
+    def test_an_argument_of_another_type_is_named(
+        self, program: Program, tmp_path: Path, argument: dict[str, Any], said: str
+    ) -> None:
+        with pytest.raises(ConfigError, match=said):
+            program.init(on(tmp_path), **argument)
+
+    def test_a_role_that_is_no_text_is_named(self, program: Program, tmp_path: Path) -> None:
+        with pytest.raises(IdentityError, match=r'role: expected letters, .* got "3"'):
+            program.init(on(tmp_path), role=3)
+
+    @pytest.mark.parametrize(
+        ("config", "said"),
+        [
+            ({"jsonl": {"path": "{run_dir}"}}, r"jsonl\.path: cannot write .*: Is a directory"),
+            (
+                {"jsonl": {"path": "{run_dir}/run.json/r"}},
+                r"jsonl\.path: cannot write .*: (Not a directory|File exists)",
+            ),
+            (
+                {"trace": {"enabled": True, "output_dir": "{run_dir}/run.json"}},
+                r"trace\.output_dir: cannot write .*run\.json",
+            ),
+        ],
+    )
+    def test_a_place_that_is_none_is_named(
+        self, program: Program, tmp_path: Path, config: dict[str, Any], said: str
+    ) -> None:
+        with pytest.raises(ConfigError, match=said):
+            program.init(config, run_dir=tmp_path / "run")
+        assert program.process.telemetry is None
 
     def test_a_config_that_is_wrong_leaves_nothing_behind(self, program: Program, tmp_path: Path) -> None:
         config = {
@@ -286,7 +387,7 @@ class TestCommit:
             telemetry.commit({"x": float(step)}, step=step)
             assert [line.step for line in read_jsonl(tmp_path / "record.jsonl")][-1] == step
 
-    @pytest.mark.parametrize("step", [-1, 1.5, "3", True, None])
+    @pytest.mark.parametrize("step", [-1, 1.5, "3", True, None, np.array([3])])
     def test_a_step_that_is_none_raises_and_loses_nothing(self, program: Program, tmp_path: Path, step: Any) -> None:
         telemetry = program.init(on(tmp_path))
         program.process.trackers.default.scalar(x=1.0)

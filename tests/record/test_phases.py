@@ -55,7 +55,7 @@ class TestClock:
             {"Perf/iteration_time": 1.0, "Perf/learner_collector_wait_ms": 250.0, "Perf/learning_time": 0.5}
         )
 
-    @pytest.mark.parametrize("step", ["1", 1.5, object()])
+    @pytest.mark.parametrize("step", ["1", 1.5, object(), -1, True, 2**63])
     def test_a_step_that_is_no_number_is_refused_and_the_clock_goes_on(self, learner: PhaseClock, step: Any) -> None:
         with pytest.raises(PhaseError, match="iteration: step: expected a whole number"):
             learner.iteration(step=step)

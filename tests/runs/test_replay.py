@@ -409,6 +409,70 @@ class TestTensorBoard:
         replay(tmp_path, "tensorboard", environ=QUIET, endpoint=str(tmp_path / "there")).run()
         assert len(event_files(tmp_path / "there")) == 1
 
+    def resumed(self, run_dir: Path) -> list[list[Commit]]:
+        """One that got to 140, and one that resumed at 100; each with an evaluation that is behind."""
+        made = []
+        for incarnation, first in ((1, 0), (2, 100)):
+            who = identity(run_dir, incarnation=incarnation)
+            at = TIME_NS + 10**12 * incarnation
+            commits = [
+                commit({"x": float(incarnation)}, identity=who, number=n, step=first + 10 * n, time_ns=at + n)
+                for n in range(15 if incarnation == 1 else 6)
+            ]
+            commits.append(commit({"e": 1.0}, identity=who, number=99, step=first // 2, time_ns=at + 99, axis="eval"))
+            keep_record(run_dir, commits, who)
+            made.append(commits)
+        return made
+
+    def keep_live(self, run_dir: Path, commits: list[Commit], without: Sequence[int] = ()) -> None:
+        sink = Remembered(self.live(run_dir, commits[0].identity), commits[0].identity)
+        for each in commits:
+            if each.number not in without:
+                sink.write(each, [])
+        sink.close()
+
+    def shown(self, folder: Path) -> dict[str, list[tuple[int, float]]]:
+        return {tag: [(point.step, point.value) for point in points] for tag, points in scalars(folder).items()}
+
+    def test_tensorboard_3732_a_run_that_was_resumed_is_as_it_was_live(self, tmp_path: Path) -> None:
+        for commits in self.resumed(tmp_path):
+            self.keep_live(tmp_path, commits)
+        replay(tmp_path, "tensorboard", environ=QUIET, endpoint=str(tmp_path / "new")).run()
+        live, replayed = self.shown(tmp_path / "tensorboard"), self.shown(tmp_path / "new")
+        assert replayed == live
+        assert replayed["x"] == [(n, 1.0) for n in range(0, 100, 10)] + [(n, 2.0) for n in range(100, 151, 10)]
+        assert not (tmp_path / "new" / "out_of_order").exists()
+
+    def test_tensorboard_3732_a_replay_of_it_that_is_killed_goes_on_with_its_mark(self, tmp_path: Path) -> None:
+        self.resumed(tmp_path)
+        code = (
+            "import os, sys\nfrom pathlib import Path\nfrom rltel.runs.replay import replay\n"
+            "def progress(process, done, total):\n    if done == int(sys.argv[2]): os.kill(os.getpid(), 9)\n"
+            "replay(Path(sys.argv[1]), 'tensorboard', environ={}).run(progress)\n"
+        )
+        for done in (5, 3, 10):  # twice inside the first process, once inside the second
+            assert run_python(code, tmp_path, str(done)).returncode == -signal.SIGKILL
+        self.replay(tmp_path)
+        found = self.shown(tmp_path / "tensorboard")["x"]
+        assert found == [(n, 1.0) for n in range(0, 100, 10)] + [(n, 2.0) for n in range(100, 151, 10)]
+
+    def test_what_the_resumed_part_lost_at_its_end_continues_the_run(self, tmp_path: Path) -> None:
+        """Also where it is before the end of what was there before: that is void."""
+        first, second = self.resumed(tmp_path)
+        self.keep_live(tmp_path, first)
+        self.keep_live(tmp_path, second, without=(3, 4, 5))
+        self.replay(tmp_path)
+        found = self.shown(tmp_path / "tensorboard")["x"]
+        assert found == [(n, 1.0) for n in range(0, 100, 10)] + [(n, 2.0) for n in range(100, 151, 10)]
+        assert not (tmp_path / "tensorboard" / "out_of_order").exists()
+
+    def test_a_second_process_of_the_role_voids_nothing_of_the_first(self, tmp_path: Path) -> None:
+        for index in (0, 1):
+            who = identity(tmp_path, index=index)
+            keep_record(tmp_path, training(tmp_path, index=index), who)
+        self.replay(tmp_path)
+        assert steps(tmp_path / "tensorboard")["lr"] == [0, 10, 20, 30, 40, 50, 50]
+
     def live(self, run_dir: Path, who: Identity) -> Sink:
         return open_tensorboard(TelemetryConfig(), who, run_dir / "tensorboard")
 

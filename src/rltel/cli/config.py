@@ -71,7 +71,7 @@ def _resolved(file: Path | None, command: str) -> Resolved:
         return resolve_with_origins(file)
     except ConfigError as error:
         problems = str(error).split("\n")
-        say("\n".join(problems), err=True)
+        say("\n".join([*problems, *(f"note: {note}" for note in getattr(error, "__notes__", ()))]), err=True)
         where = f" in {file}" if file else ""
         say(f"rltel config {command}: {len(problems)} problem{'s' * (len(problems) > 1)}{where}", err=True)
         raise typer.Exit(1) from error

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -29,16 +30,26 @@ def panel_command(
     try:
         if not run.is_dir():
             raise RltelError(f"{run}: expected a run directory, found none")
-        told.tell(**json.loads(facts))
+        told.tell(**_facts(facts))
         width = columns or (picture.COLUMNS if svg else console.width)
         about = recorded_settings(run)[0].get("run", {})
         algo, task = algo or about.get("algo"), task or about.get("task")
         lines = picture.last_screen(run, width, algo=algo, task=task, facts=told())
+        if svg is not None:
+            svg.write_text(picture.svg(lines, "rltel"), encoding="utf-8")
+            return
     except (RltelError, OSError, ValueError, TypeError) as error:
         say(f"rltel panel: {error}", err=True)
         raise typer.Exit(1) from error
-    if svg is not None:
-        svg.write_text(picture.svg(lines, "rltel"), encoding="utf-8")
-        return
     for line in lines:
         console.print(line, no_wrap=True, crop=False, overflow="ignore")
+
+
+def _facts(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RltelError(f"--facts: expected a JSON object, got no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise RltelError(f"--facts: expected a JSON object, got {type(found).__name__}")
+    return found

@@ -39,6 +39,7 @@ def soak_command(
     max_process_growth: int | None = typer.Option(None, help="Processes that may be added."),
     warmup: float = typer.Option(60.0, help="Seconds until growth counts."),
     max_samples: int = typer.Option(2000, help="Samples that the artifact keeps."),
+    max_console: float = typer.Option(64.0, help="MiB of the command's output; of more, the middle is cut out."),
     require_manifest: bool = typer.Option(
         False, "--require-manifest", help="Fail a run whose summary has no runtime manifest."
     ),
@@ -61,6 +62,7 @@ def soak_command(
             post_shutdown_grace_s=post_shutdown_grace,
             min_duration_s=min_duration,
             max_samples=max_samples,
+            max_console_mib=max_console,
             require_manifest=require_manifest,
             limits=Limits(max_rss_growth, max_fd_growth, max_process_growth, warmup),
         )
@@ -93,6 +95,9 @@ def _lines(artifact: Mapping[str, Any], settings: Settings) -> Iterator[str]:
     said = "" if memory is None else f", at most {used['max_process_count']} processes with {memory / 1024:.0f} MiB"
     yield f"  {used['sample_count']} samples{said}"
     yield f"  artifact: {settings.output}"
+    cut = artifact["monitor"]["console_cut_bytes"]
+    if cut:
+        yield f"  {cut} bytes were cut out of the middle of {settings.console} (--max-console)"
     if artifact["status"] != "passed":
         yield f"  the end of {settings.console}:"
         yield from (f"    {line}" for line in _tail(settings.console))

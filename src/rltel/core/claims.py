@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -96,7 +97,16 @@ def start_of(pid: int) -> int | None:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return _alive_without_proc(pid)
-    return None if fields[0] in "ZX" else int(fields[19])
+    return None if has_ended(fields) else int(fields[19])
+
+
+def has_ended(fields: Sequence[str]) -> bool:
+    """Whether a process only waits to be noticed, by what ``/proc/<pid>/stat`` has after its name.
+
+    One whose main thread has ended, and another has not, looks like that too.
+    """
+    state, threads = fields[0], int(fields[17])
+    return state in "ZX" and threads <= 1
 
 
 def _alive_without_proc(pid: int) -> int | None:

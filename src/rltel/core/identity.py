@@ -81,8 +81,12 @@ def find_place(
     if found_size is None or (is_inherited and found_rank >= found_size):
         found_size = found_rank + 1  # nobody knows, or a learner's launcher left it to a collector
     found_role = role or environ.get("RLTEL_ROLE") or run.primary_role
-    if not found_role.replace("_", "").replace("-", "").isalnum():
+    if not isinstance(found_role, str) or not found_role.replace("_", "").replace("-", "").isalnum():
         raise IdentityError(f'role: expected letters, digits, "_" and "-", got "{found_role}"')
+    if found_rank < 0:
+        raise IdentityError(f"rank: expected a whole number >= 0, got {found_rank}")
+    if found_size < 1:
+        raise IdentityError(f"world size: expected a whole number >= 1, got {found_size}")
     if not 0 <= found_rank < found_size:
         raise IdentityError(f"rank: expected 0 <= rank < world size ({found_size}), got {found_rank}")
     return Place(found_role, found_rank, found_size, is_told=rank_source < len(_SOURCES))

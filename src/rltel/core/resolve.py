@@ -11,7 +11,7 @@ import dataclasses
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +22,12 @@ from rltel.core.errors import ConfigError
 from rltel.core.foreign_config import Parted, part
 from rltel.core.given import plain_config
 from rltel.core.redact import redact_url
-from rltel.core.sections import SECTIONS, Layer
+from rltel.core.sections import SECTIONS, TYPES, Layer
 from rltel.core.variables import OTEL_VARIABLE, RLTEL_VARIABLE, TRUE, from_environment, from_otel, without_blanks
-from rltel.core.wording import fits, misfit, shown, suggestion
+from rltel.core.wording import alternatives, fits, has_nul, misfit, shown, suggestion
 
 _log = logging.getLogger("rltel")
+_MOST = 1e9  # seconds are 30 years, megabytes a petabyte
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,15 @@ def resolve(given: Any = None, environ: Mapping[str, str] | None = None) -> Tele
 
 def resolve_with_origins(given: Any = None, environ: Mapping[str, str] | None = None) -> Resolved:
     """As `resolve`, and where each value comes from."""
+    try:
+        return _resolved(given, environ)
+    except RecursionError:
+        raise ConfigError(
+            "config: expected sections and settings, got something without end, or that holds itself"
+        ) from None
+
+
+def _resolved(given: Any, environ: Mapping[str, str] | None) -> Resolved:
     environ = without_blanks(os.environ if environ is None else environ)
     problems: list[str] = []
     parted = _parted(given, environ)
@@ -74,9 +84,18 @@ def resolve_with_origins(given: Any = None, environ: Mapping[str, str] | None = 
     config = TelemetryConfig(**sections)
     wrong = {re.split(r"[.:]", problem)[0] for problem in problems}
     problems += [found for found in _contradictions(config) if found.partition(".")[0] not in wrong]
+    notes = (*parted.notes, *parted.foreign.notes)
     if problems:
-        raise ConfigError("\n".join(problems))
-    return Resolved(config, origins, (*parted.notes, *parted.foreign.notes))
+        raise _error(problems, notes)
+    return Resolved(config, origins, notes)
+
+
+def _error(problems: list[str], notes: Iterable[str]) -> ConfigError:
+    """The notes go with it: what was misspelt may be why the rest is wrong."""
+    error = ConfigError("\n".join(problems))
+    for note in notes:
+        error.add_note(note)
+    return error
 
 
 def _parted(given: Any, environ: Mapping[str, str]) -> Parted:
@@ -119,6 +138,8 @@ def _build(section: str, fields: Mapping[str, Any], origins: Mapping[str, str], 
         if name not in known:
             problems.append(f"{path}: unknown key{suggestion(name, known)}")
         elif fits(value, known[name].type):
+            if has_nul(value):
+                problems.append(f"{path}: expected text without NUL characters, got {shown(value, path)}")
             values[name] = msgspec.convert(value, known[name].type)
         elif not origin.startswith("OTEL_") or fields.get("enabled"):  # what others set for others is no error here
             problems.append(misfit(path, known[name].type, value, "" if origin == "config" else origin))
@@ -127,7 +148,16 @@ def _build(section: str, fields: Mapping[str, Any], origins: Mapping[str, str], 
 
 def _contradictions(config: TelemetryConfig) -> list[str]:
     """Settings that are fine one by one and make no sense together."""
-    return [message for wrong, message in _checks(config) if wrong]
+    return [*_endless(config), *(message for wrong, message in _checks(config) if wrong)]
+
+
+def _endless(config: TelemetryConfig) -> Iterator[str]:
+    """Times and sizes that no clock and no memory can hold."""
+    for path, kind in TYPES.items():
+        section, name = path.split(".")
+        value = getattr(getattr(config, section), name)
+        if float in alternatives(kind) and isinstance(value, (int, float)) and value > _MOST:
+            yield f"{path}: expected a number <= {_MOST:g}, got {shown(value, path)}"
 
 
 def _checks(config: TelemetryConfig) -> list[tuple[bool, str]]:
@@ -166,4 +196,6 @@ def _checks(config: TelemetryConfig) -> list[tuple[bool, str]]:
             isinstance(config.run.writer, int) and config.run.writer < 0,
             f'run.writer: expected a rank >= 0 or "last", got {config.run.writer}',
         ),
+        (config.tensorboard.path == "", 'tensorboard.path: expected a folder or null, got ""'),
+        (config.jsonl.path == "", 'jsonl.path: expected a file or null, got ""'),
     ]

@@ -34,6 +34,11 @@ class Run:
         return f"{datetime.now():%Y%m%d-%H%M%S}-{os.urandom(4).hex()}"
 
 
+def placed(path: str, run_dir: Path) -> Path:
+    """A path of the config, with ``{run_dir}`` filled in."""
+    return Path(path.replace("{run_dir}", str(run_dir)))
+
+
 def find_run(run: RunConfig, shared_id: str | None, ranks: int = 1) -> Run:
     """The run that this process belongs to. Makes the directory and its ``run.json`` if nobody has yet.
 

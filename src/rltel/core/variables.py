@@ -13,6 +13,8 @@ RLTEL_VARIABLE = {path: f"RLTEL_{path.replace('.', '_')}".upper() for path in TY
 """The variable of every field, by its path."""
 _PATHS = {variable: path for path, variable in RLTEL_VARIABLE.items()}
 _PREFIXES = tuple(f"RLTEL_{section}_".upper() for section in SECTIONS)
+_DIGITS = 18
+_MOST_RANKS = 10_000_000  # a longer list would not fit into memory
 TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
 
@@ -57,7 +59,7 @@ def _parse(text: str, kind: Any, path: str, problems: list[str]) -> Any:
 def _json(text: str, path: str, problems: list[str]) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         problems.append(f"{path}: expected a JSON object, got {shown(text, path)} (from {RLTEL_VARIABLE[path]})")
         return {}
 
@@ -81,11 +83,18 @@ def _integers(text: str, kind: Any) -> list[Any]:
     found: list[Any] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if dash and first.isdecimal() and last.isdecimal() and int(first) <= int(last):
-            found.extend((int(first), int(last)) if _is_pair(kind) else range(int(first), int(last) + 1))
+        span = _span(first, last) if dash else range(0)
+        if span and (_is_pair(kind) or len(span) <= _MOST_RANKS):
+            found.extend((span[0], span[-1]) if _is_pair(kind) else span)
         else:
             found.append(_number(part))
     return found
+
+
+def _span(first: str, last: str) -> range:
+    """From one to the other; nothing for what is no number, or one with more digits than Python reads."""
+    is_span = all(text.isdecimal() and len(text) <= _DIGITS for text in (first, last))
+    return range(int(first), int(last) + 1) if is_span else range(0)
 
 
 def _element_types(kind: Any) -> tuple[Any, ...]:

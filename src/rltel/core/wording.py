@@ -25,6 +25,12 @@ def fits(value: Any, kind: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
+def has_nul(value: Any) -> bool:
+    """Whether a text, or one of a list, has a NUL: no path, URL or header can."""
+    texts = value if isinstance(value, (list, tuple)) else (value,)
+    return any(isinstance(text, str) and "\0" in text for text in texts)
+
+
 def misfit(path: str, kind: Any, value: Any, origin: str = "") -> str:
     """The sentence about a value that does not fit: ``trace.steps: expected ..., got ...``. Secrets are redacted."""
     return f"{path}: expected {described(kind)}, got {shown(value, path)}{f' (from {origin})' if origin else ''}"

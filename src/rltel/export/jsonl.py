@@ -32,11 +32,12 @@ class JsonlFile:
     def __init__(self, path: Path, identity: Identity, destination: Destination) -> None:
         self.path = path
         self._destination = destination
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._torn = _ends_torn(path)
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        _files.add(self)
+        self._descriptor = -1
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._torn = _ends_torn(path)
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            _files.add(self)
             self._write_line(_encode(_header(identity)))
         except OSError as error:
             self.close()
@@ -157,9 +158,23 @@ def read_jsonl(path: str | os.PathLike[str]) -> Iterator[Line]:
     yield from sorted(lines, key=lambda line: line.time_ns)
 
 
-def _read_file(path: Path) -> Iterator[Line]:
+def read_jsonl_end(path: Path, size: int) -> Iterator[Line]:
+    """The commits in the last ``size`` bytes of one file. Of a process whose header is not among them only the name
+    (``process``) is known.
+
+    Raises OSError for a file that cannot be read, `RltelError` as `read_jsonl` does.
+    """
+    yield from _read_file(path, size)
+
+
+def _read_file(path: Path, last: int | None = None) -> Iterator[Line]:
     processes: dict[Any, Mapping[str, Any]] = {}  # several may share one file (`jsonl.path`)
     with path.open("rb") as file:
+        if last is not None and file.seek(0, os.SEEK_END) > last:
+            file.seek(-last - 1, os.SEEK_END)
+            file.readline()  # the rest of a line
+        elif last is not None:
+            file.seek(0)
         for number, raw in enumerate(file, start=1):
             try:
                 found = msgspec.json.decode(raw)
@@ -170,7 +185,8 @@ def _read_file(path: Path) -> Iterator[Line]:
             if found.get("type") == "process":
                 processes[found.get("process")] = found
             elif found.get("type") == "commit":
-                yield _line(processes.get(found.get("process"), {}), found, f"{path}:{number}")
+                name = found.get("process")
+                yield _line(processes.get(name, {"process": name}), found, f"{path}:{number}")
 
 
 def _line(process: Mapping[str, Any], found: Mapping[str, Any], where: str) -> Line:

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from rltel.core.clock import Clock
 from rltel.core.config import TelemetryConfig
 from rltel.core.identity import Identity
+from rltel.core.rundir import placed
 from rltel.export.console import ConsoleSink
 from rltel.export.ledger import Ledger
 from rltel.export.pipeline import RemoteWorker
@@ -128,7 +129,7 @@ def _tensorboard(of: SinkSurroundings, path: str, run_dir: Path) -> Sink:
 
     from rltel.export.tensorboard.sink import open_tensorboard  # imports tensorboard
 
-    return open_tensorboard(of.config, of.identity, Path(path.replace("{run_dir}", str(run_dir))))
+    return open_tensorboard(of.config, of.identity, placed(path, run_dir))
 
 
 def _remote_sinks(of: SinkSurroundings) -> Iterator[Sink]:
@@ -138,7 +139,8 @@ def _remote_sinks(of: SinkSurroundings) -> Iterator[Sink]:
         from rltel.export.resource import resource_of
 
         resource = resource_of(of.identity, config.run, of.environ)
-        yield open_otlp_metrics(config.otlp, resource, of.clock.realtime_ns(), of.environ)
+        started_ns = of.clock.realtime_ns()
+        yield open_otlp_metrics(config.otlp, resource, started_ns, of.environ, of.destinations, of.namer)
 
 
 def _tracking_workers(

@@ -16,6 +16,7 @@ from rltel.export.points import Point, Totals, points_of
 from rltel.export.sink import Destination, PartlyTakenError, Sink
 from rltel.export.worker import Parcel, Worker
 from rltel.names.otel import Namer
+from rltel.record.many_keys import ManyKeys
 
 _POINT_BYTES = 400  # about what one point holds in memory; the bound need not be exact
 _METRIC_BYTES = 1000  # and a metric of a commit that waits to become points
@@ -33,7 +34,8 @@ class RemoteWorker(Worker):
 
     def put(self, commit: Commit, points: Sequence[Point]) -> None:
         """Queue one commit."""
-        self.put_parcel(Parcel(lambda: self._send(commit, points), _POINT_BYTES * len(points), 1))
+        size = _POINT_BYTES * len(points) or _METRIC_BYTES * len(commit.snapshot)
+        self.put_parcel(Parcel(lambda: self._send(commit, points), size, 1))
 
     def _send(self, commit: Commit, points: Sequence[Point]) -> int:
         """How many were not taken."""
@@ -67,8 +69,13 @@ class Pipeline:
         self._unthinned = [each for each in local if _takes_all(each[0])]
         self._remote = remote
         self.account = Destination("pipeline")
+        self._needs_points = any(
+            _takes_points(sink) for sink in (*(sink for sink, _ in local), *(w.sink for w in remote))
+        )
         self._totals = Totals(namer)
         self._totals_lock = threading.Lock()
+        self._keys: set[str] = set()
+        self._many_keys = ManyKeys()
         self._drain = drain
         self._finish = finish
         self._workers = (*remote, *others)  # all who have a thread of their own
@@ -230,8 +237,13 @@ class Pipeline:
             self.account.failed(error)
 
     def _add(self, commit: Commit) -> None:
-        with self._totals_lock:
-            self._totals.add(commit)
+        numbers = commit.snapshot.numbers
+        if numbers is not None:  # keys that no tracker has seen
+            self._keys.update(numbers)
+            self._many_keys.look(self._keys)
+        if self._needs_points:
+            with self._totals_lock:
+                self._totals.add(commit)
 
     def _handle(self, commit: Commit) -> None:
         self._add(commit)
@@ -277,8 +289,10 @@ class Pipeline:
         self._skipped.clear()
 
     def _send(self, commit: Commit) -> None:
-        with self._totals_lock:
-            points = points_of(commit, self._totals)
+        points: list[Point] = []
+        if self._needs_points:
+            with self._totals_lock:
+                points = points_of(commit, self._totals)
         if commit.number < self._last_sent:  # what adds up has gone out already, at a later time: it must not go back
             points = [point for point in points if point.kind == "gauge"]
         self._last_sent = max(self._last_sent, commit.number)
@@ -298,6 +312,11 @@ class Pipeline:
             if self._flush_wanted <= handled:
                 self._flush_wanted = -1
             self._idle.notify_all()
+
+
+def _takes_points(sink: Sink) -> bool:
+    """Whether it wants a commit's points. Names and sums are kept of every key for them: without, that is saved."""
+    return bool(getattr(sink, "takes_points", not _takes_all(sink)))
 
 
 def _takes_all(sink: Sink) -> bool:

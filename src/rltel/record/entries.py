@@ -16,6 +16,7 @@ from rltel.record import fold
 from rltel.record.buckets import bucket_of, count_buckets
 from rltel.record.kinds import GAUGE_WRITER, SCALAR, SUFFIXES, Kind, Moments, State, empty_state, mean_state
 from rltel.record.local_rules import Running
+from rltel.record.many_keys import ManyKeys
 from rltel.record.masks import Mask
 
 NANOSECOND = 1e-9
@@ -29,6 +30,7 @@ class Kinds:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_key: dict[str, Kind] = {}
+        self._many = ManyKeys()
 
     def claim(self, kinds: Mapping[str, Kind]) -> None:
         """Make each key a metric of its kind: all of them, or (raising `RecordError`) none."""
@@ -41,6 +43,7 @@ class Kinds:
                 elif had is not kind:
                     raise RecordError(f"{key}: recorded as {had} before, and now as {kind}; use another key")
             self._by_key.update(kinds)
+            self._many.look(self._by_key)
 
     def of(self, key: str) -> Kind | None:
         """The kind of a key; None if nobody recorded it yet."""

@@ -7,7 +7,7 @@ autograd runs hooks on threads that see no ContextVar.
 import sys
 import threading
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
@@ -63,10 +63,14 @@ class Masks:
 
     def live(self) -> list[Mask]:
         """Everything that is defined now."""
+        if not self._live:  # most trackers have none, and walking a weak set costs more than all their rest
+            return []
         return [held for held in self._live if held.mask is not None]
 
-    def drop(self, masks: Iterable[Mask]) -> None:
+    def drop(self, masks: Collection[Mask]) -> None:
         """Forget these: they were exported."""
+        if not masks:
+            return
         for held in masks:
             held.mask = None
         self._by_path = {path: held for path, held in self._by_path.items() if held.mask is not None}

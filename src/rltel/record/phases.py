@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, Self
 
 from rltel.core.errors import PhaseError
+from rltel.core.steps import step_problem
 from rltel.record.lane import Open
 from rltel.record.phase_sets import Phase, PhaseSet
 from rltel.record.recorder import Recorder, timeline
@@ -42,10 +43,10 @@ class PhaseClock:
         """One round of the loop: an ``rl.loop`` span, with a real OpenTelemetry context in place inside it.
 
         ``step``: which one it is; ``trace.steps`` goes by it (`rltel.record.window`). Raises `PhaseError` if that is no
-        whole number.
+        whole number from 0 to 2**63 - 1.
         """
-        if step is not None and not hasattr(step, "__index__"):
-            raise PhaseError(f"{self.phases.loop}: step: expected a whole number, got {step!r}")
+        if step is not None and (wrong := step_problem(step)):
+            raise PhaseError(f"{self.phases.loop}: step: {wrong}")
         return Iteration(self, step, attributes)
 
     cycle = iteration

@@ -88,11 +88,7 @@ class Snapshot(Mapping[str, Metric]):
 
         Raises `RecordError` if a key has two kinds.
         """
-        metrics = dict(self._metrics)
-        for key, metric in other.items():
-            mine = metrics.get(key)
-            metrics[key] = metric if mine is None else _merged(key, mine, metric)
-        return Snapshot(metrics)
+        return merged((self, other))
 
     def values_of(self, key: str) -> Sequence[Value]:
         """The numbers of one metric."""
@@ -106,12 +102,22 @@ class Snapshot(Mapping[str, Metric]):
 
 
 def merged(snapshots: Iterable[Snapshot]) -> Snapshot:
-    """Any number of snapshots as one."""
-    result = Snapshot()
-    for snapshot in snapshots:
-        if snapshot:
-            result = result.merged(snapshot) if result else snapshot
-    return result
+    """Any number of snapshots as one: those of a process's trackers, as a rule, which have no key in common.
+
+    Raises `RecordError` if a key has two kinds.
+    """
+    found = [snapshot for snapshot in snapshots if snapshot]
+    if len(found) < 2:
+        return found[0] if found else Snapshot()
+    metrics: dict[str, Metric] = {}
+    for snapshot in found:
+        if metrics.keys().isdisjoint(snapshot._metrics):
+            metrics.update(snapshot._metrics)
+            continue
+        for key, metric in snapshot.items():
+            mine = metrics.get(key)
+            metrics[key] = metric if mine is None else _merged(key, mine, metric)
+    return Snapshot(metrics)
 
 
 def succeeded(earlier: Snapshot, later: Snapshot) -> Snapshot:

@@ -14,10 +14,11 @@ LENGTH = "Train/mean_episode_length"
 class Progress:
     """What is remembered of the commits of one process.
 
-    Iterations are counted on the axis ``train``; in a run without it, on the axis of the first commit.
+    Iterations are counted on the axis ``train``; in a run without it, on the axis of the first commit (``axis``, if
+    that is known already).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, axis: str | None = None) -> None:
         self.commits = 0
         self.first_step: int | None = None
         self.last_step: int | None = None
@@ -26,7 +27,7 @@ class Progress:
         self.reward: float | None = None
         self.best_reward: float | None = None
         self.episode_length: float | None = None
-        self._axis: str | None = None
+        self.axis = axis
         self._iterations = Throughput()
         self._env_steps = Throughput()
 
@@ -34,13 +35,13 @@ class Progress:
         """Take one commit in."""
         self.commits += 1
         self._take_values(commit)
-        if self._axis is None or (commit.axis == _AXIS != self._axis):
+        if self.axis is None or (commit.axis == _AXIS != self.axis):
             self._begin(commit.axis)
-        if commit.axis == self._axis:
+        if commit.axis == self.axis:
             self._take_steps(commit, monotonic_ns)
 
     def _begin(self, axis: str) -> None:
-        self._axis = axis
+        self.axis = axis
         self.first_step = self.last_step = None
         self._iterations, self._env_steps = Throughput(), Throughput()
 

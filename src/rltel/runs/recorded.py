@@ -56,10 +56,11 @@ class Recorded:
         identity = self.identity(run_dir)
         for line in read_jsonl(self.path):
             if line.process.get("process") == self.process:
-                yield _commit(identity, line)
+                yield commit_of(identity, line)
 
 
-def _commit(identity: Identity, line: Line) -> Commit:
+def commit_of(identity: Identity, line: Line) -> Commit:
+    """A line of the record as the commit that it was."""
     return Commit(
         identity,
         line.number,

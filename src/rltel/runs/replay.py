@@ -14,6 +14,7 @@ from typing import Any
 from rltel.core.claims import Claim, claim_place
 from rltel.core.config import RunConfig, TelemetryConfig
 from rltel.core.errors import RltelError
+from rltel.core.rundir import placed
 from rltel.export.commit import Commit
 from rltel.export.ledger import Ledger, Numbers, elsewhere, folder_of, had, kept
 from rltel.export.points import Point, Totals, points_of
@@ -216,7 +217,7 @@ def _is_writer(each: Recorded, config: RunConfig) -> bool:
 
 def _files_of(config: TelemetryConfig, run_dir: Path) -> list[Path] | None:
     """Where ``jsonl.path`` put the record, if it is still there."""
-    path = Path((config.jsonl.path or "").replace("{run_dir}", str(run_dir)))
+    path = placed(config.jsonl.path or "", run_dir)
     return [path] if path.is_file() else None
 
 

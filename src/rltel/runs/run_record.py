@@ -68,7 +68,7 @@ class RunRecord:
         self._ending = Ending()
         self._ending.watch()  # first: packages of tracking services restore the hooks that they found
         self._progress = Progress()
-        self._before = earlier_starts(self._run_dir)
+        self._before = earlier_starts(self._run_dir, settings.jsonl.path)
         self._began_ns = clock.monotonic_ns()
         self._started_ns = clock.realtime_ns()
         self._fields: dict[str, Any] = {}

@@ -1,16 +1,18 @@
 """``run_summary.json``: how a run went, over all of its starts. UniLab's names where it has one."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rltel.core.errors import RecordError
 from rltel.core.identity import Identity
+from rltel.core.rundir import placed
 from rltel.names.schema import METRIC_SCHEMA_VERSION
 from rltel.runs.atomic import read_json
 from rltel.runs.diagnostics import diagnostics_problems
 from rltel.runs.ending import checked_status
+from rltel.runs.killed import made_up_for
 from rltel.runs.layout import RUN_SUMMARY
 from rltel.runs.manifest import check_manifest
 from rltel.runs.plain import plain
@@ -97,9 +99,11 @@ def _start(now: Now, progress: Progress) -> dict[str, Any]:
     return {
         "process": now.identity.name,
         "status": now.status,
+        "killed": False,
         "started_at_utc": utc(now.started_ns),
         "wall_time_sec": now.wall_time_s,
         "commits": progress.commits,
+        "axis": progress.axis,
         "first_step": progress.first_step,
         "last_step": progress.last_step,
         "first_env_steps": progress.first_env_steps,
@@ -134,20 +138,18 @@ def checked_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def earlier_starts(run_dir: Path) -> Before:
+def earlier_starts(run_dir: Path, record: str | None = None) -> Before:
     """What the summary of a run that is continued says; nothing, if there is none.
 
-    A start that was going on is over, since there is another writer: it was killed.
+    A start that was going on is over, since there is another writer: it was killed. How far it got is in its record;
+    ``record`` says where that is (``jsonl.path``), if not in the run directory.
     """
     found = read_json(run_dir / RUN_SUMMARY)
     if found is None:
         return Before()
-    status = "interrupted" if found.get("status") == RUNNING else found.get("status")
     listed = found.get("starts")
     starts = tuple(each for each in listed if isinstance(each, dict)) if isinstance(listed, list) else ()
-    if starts:
-        starts = (*starts[:-1], {**starts[-1], "status": status})
-    return Before(
+    before = Before(
         starts,
         _whole(found.get("incarnations")) or len(starts),
         _number(found.get("training_wall_time_sec")) or 0.0,
@@ -155,6 +157,23 @@ def earlier_starts(run_dir: Path) -> Before:
         _whole(found.get("total_env_steps")),
         _whole(found.get("completed_iterations")),
         str(found["started_at_utc"]) if found.get("started_at_utc") else None,
+    )
+    return _with_killed(before, run_dir, record) if found.get("status") == RUNNING and starts else before
+
+
+def _with_killed(before: Before, run_dir: Path, record: str | None) -> Before:
+    """As it is with what the last start did after its last summary."""
+    last = before.starts[-1]
+    record = record or f"{{run_dir}}/metrics/{last.get('process')}.jsonl"
+    made, progress = made_up_for(last, placed(record, run_dir))
+    more_s = (_number(made.get("wall_time_sec")) or 0.0) - (_number(last.get("wall_time_sec")) or 0.0)
+    return replace(
+        before,
+        starts=(*before.starts[:-1], made),
+        wall_time_s=before.wall_time_s + more_s,
+        best_reward=better(before.best_reward, progress.best_reward),
+        env_steps=before.env_steps if progress.last_env_steps is None else progress.last_env_steps,
+        step=before.step if progress.last_step is None else progress.last_step,
     )
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from rltel.core.config import TelemetryConfig
 from rltel.core.identity import Identity
+from rltel.core.rundir import placed
 from rltel.export.sink import Sink
 from rltel.runs.target import Setting, Target
 
@@ -47,7 +47,7 @@ class TensorBoardTarget(_OneSink):
         from rltel.export.tensorboard.sink import TensorBoardSink  # imports tensorboard
 
         config, run_dir = setting.config, setting.run_dir
-        wanted = Path((config.tensorboard.path or "").replace("{run_dir}", str(run_dir)))
+        wanted = placed(config.tensorboard.path or "", run_dir)
         folder = folder_of_run(wanted, identity.run_id)
         self.place = f"tensorboard --logdir {folder}"
 

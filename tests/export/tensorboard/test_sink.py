@@ -159,6 +159,21 @@ class TestFiles:
         ran = run_python(code, tmp_path / "tb", tmp_path / "run")
         assert (ran.returncode, steps(tmp_path / "tb")) == (1, {"x": [7]}), ran.stderr
 
+    @pytest.mark.parametrize("more", ["", "rltel.log_text('said', 'a text', step=1)\n"])
+    def test_a_short_program_without_shutdown_loses_nothing(self, tmp_path: Path, more: str) -> None:
+        """TensorBoard's packages are imported while the interpreter ends, when threads may no longer be made."""
+        code = (
+            "import sys, rltel\n"
+            "rltel.init({'tensorboard': {'path': sys.argv[1]}, 'run': {'config': {'lr': 1}}}, run_dir=sys.argv[2])\n"
+            f"rltel.log({{'x': 1.0}}, step=7)\n{more}"
+            "assert 'torch' not in sys.modules\n"
+        )
+        ran = run_python(code, tmp_path / "tb", tmp_path / "run")
+        assert (ran.returncode, steps(tmp_path / "tb")) == (0, {"x": [7]}), ran.stderr
+        assert [line for line in ran.stderr.splitlines() if not line.startswith("rltel: run ")] == []
+        found = accumulated(tmp_path / "tb").Tags()["tensors"]
+        assert [tag for tag in found if not tag.startswith("_")] == ["config", *(["said"] if more else [])]
+
     def test_the_name_of_the_host_is_nowhere(self, tmp_path: Path) -> None:
         sink = open_tensorboard(TelemetryConfig(), identity(tmp_path), tmp_path / "tb")
         sink.write(commit({"x": 1.0}), [])
@@ -311,12 +326,63 @@ class TestResume:
         self.run(tmp_path, 2, commit({"x": 1.0}, step=0))
         assert [(point.step, point.value) for point in scalars(tmp_path)["x"]] == [(0, 1.0)]
 
-    def test_of_one_axis_takes_nothing_from_another(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def test_on_one_axis_takes_nothing_from_another_that_got_further(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
         """Their steps are other numbers: rollouts from 8,000 on are not void because training resumes at 100."""
         self.run(tmp_path, 1, commit({"t": 0.0}, step=140), commit({"r": 0.0}, step=8073, axis="rollout"))
         self.run(tmp_path, 2, commit({"t": 1.0}, step=100))
         assert steps(tmp_path) == {"t": [140, 100], "r": [8073]}
-        assert any("other axes too (rollout)" in line for line in caplog.messages)
+        assert any("later steps of other axes too (rollout)" in line for line in caplog.messages)
+
+    def test_on_an_axis_ahead_of_all_others_replaces_what_it_had(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """An evaluation's axis, as a rule, is behind the training's: that it is there costs the mark nothing."""
+        for incarnation, first in ((1, 0), (2, 100)):
+            evaluated = [commit({"e": 1.0}, step=n, axis="eval") for n in range(first // 10, 14)]
+            self.run(tmp_path, incarnation, *(commit({"t": 1.0}, step=n) for n in range(first, 141)), *evaluated)
+        found = steps(tmp_path)
+        assert found["t"] == list(range(141))
+        assert set(found["e"]) == set(range(14))
+        assert [line for line in caplog.messages if "goes on" in line] == [
+            "tensorboard: goes on at step 10 of axis eval; earlier points from there on stay, since the folder has "
+            "later steps of other axes too (train)"
+        ]
+
+    def test_of_two_axes_the_one_ahead_is_replaced(self, tmp_path: Path) -> None:
+        for incarnation, train, rollout in ((1, (0, 141), (8000, 8074)), (2, (100, 151), (8050, 8080))):
+            made = [
+                *(commit({"t": float(incarnation)}, step=n) for n in range(*train)),
+                *(commit({"r": float(incarnation)}, step=n, axis="rollout") for n in range(*rollout)),
+            ]
+            self.run(tmp_path, incarnation, *made)
+        points = scalars(tmp_path)["r"]
+        assert [(point.step, point.value) for point in points] == [
+            (n, 1.0 if n < 8050 else 2.0) for n in range(8000, 8080)
+        ]
+
+    def test_the_steps_of_the_axes_survive_a_kill(self, tmp_path: Path) -> None:
+        code = (
+            "import os, sys, rltel\n"
+            "rltel.init({'tensorboard': {'path': '{run_dir}/tb'}}, run_dir=sys.argv[1])\n"
+            "for axis, step in eval(sys.argv[2]):\n    rltel.log({axis: 1.0}, step=step, axis=axis)\n"
+            "assert rltel.flush()\nos.kill(os.getpid(), 9)\n"
+        )
+        for made in ([("a", 5), ("b", 99), ("b", 1000), ("a", 6)], [("a", 7), ("b", 500)], [("a", 6)]):
+            ran = run_python(code, tmp_path, str(made))
+            assert ran.returncode == -9, ran.stderr
+        assert steps(tmp_path / "tb") == {"a": [5, 6, 7, 6], "b": [99, 500]}
+
+    def test_the_mark_is_in_the_run_of_late_values_too(self, tmp_path: Path) -> None:
+        """A tag that two axes share is in both."""
+        for incarnation in (1, 2):
+            made = [commit({"x": 1.0}, step=8000 + n, axis="rollout") for n in range(5)]
+            late = [commit({"x": 1.0}, step=n) for n in range(5)]
+            self.run(tmp_path, incarnation, *made, *late)
+        assert steps(tmp_path)["x"] == [8000, 8001, 8002, 8003, 8004]
+        starts = [e for e in all_events(tmp_path / "out_of_order") if e.session_log.status == SessionLog.START]
+        assert [event.step for event in starts] == [8000]
 
 
 class TestWriters:

@@ -3,12 +3,13 @@
 import pytest
 
 from rltel.runs.soak.artifact import judge
-from rltel.runs.soak.finding import Finding
+from rltel.runs.soak.finding import TOO_SHORT, Finding
 
-NAMELESS, STALE, LEAK = (
+NAMELESS, STALE, LEAK, SHORT = (
     Finding("code 1"),
     Finding("no progress", "timeout/stale_tick"),
     Finding("left", "resource_leak"),
+    Finding("2 s", TOO_SHORT),
 )
 
 
@@ -20,6 +21,10 @@ NAMELESS, STALE, LEAK = (
         ([NAMELESS], None, "unknown_failure"),
         ([NAMELESS, STALE, LEAK], None, "timeout/stale_tick"),
         ([STALE], "collector_failure", "collector_failure"),
+        ([SHORT, SHORT], None, "too_short"),
+        ([SHORT, NAMELESS], None, "unknown_failure"),
+        ([SHORT, LEAK], None, "resource_leak"),
+        ([SHORT], "collector_failure", "collector_failure"),
     ],
 )
 def test_the_producer_s_class_comes_first(

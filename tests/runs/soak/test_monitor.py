@@ -150,7 +150,7 @@ class TestLeaks:
 
     def test_a_run_too_short_for_its_limits_does_not_pass(self, tmp_path: Path) -> None:
         made = soak(tmp_path, "completes", limits=Limits(rss_growth_mib=1000))
-        assert outcome(made) == "unknown_failure"
+        assert outcome(made) == "too_short"
         assert "expected at least 10 samples" in made["failure_reason"]
 
 
@@ -212,8 +212,34 @@ def test_a_hung_trainer_of_ours_is_stale_while_its_threads_go_on(tmp_path: Path)
 class TestMonitor:
     def test_a_run_that_is_too_short(self, tmp_path: Path) -> None:
         made = soak(tmp_path, "completes", min_duration_s=500.0)
-        assert outcome(made) == "unknown_failure"
+        assert outcome(made) == "too_short"
         assert "at least 500 s were asked for" in made["failure_reason"]
+
+    def test_a_run_that_failed_and_so_was_short_is_of_the_failure_s_class(self, tmp_path: Path) -> None:
+        made = soak(tmp_path, "loses_its_collector", min_duration_s=500.0, limits=Limits(rss_growth_mib=1000))
+        assert outcome(made) == "collector_failure"
+        made = soak(tmp_path / "crash", "writes_no_summary", min_duration_s=500.0)
+        assert outcome(made) == "missing_run_summary"
+
+    def test_output_without_end_is_cut_in_its_middle(self, tmp_path: Path) -> None:
+        code = (
+            "import os, sys, time\n"
+            "print('the first words')\n"
+            "for n in range(30):\n    print('x' * 1023 * 64, flush=True); time.sleep(0.02)\n"
+            "print('the last words')\n"
+        )
+        made = run_soak(Settings([sys.executable, "-c", code], tmp_path, tmp_path / "soak.json", max_console_mib=0.5))
+        text = (tmp_path / "soak-console.log").read_text()
+        assert len(text) < 1 << 20
+        assert text.startswith("the first words\n")
+        assert text.endswith("the last words\n")
+        cut = made["monitor"]["console_cut_bytes"]
+        assert text.count(f"[rltel soak: {cut} bytes cut here]\n") == 1
+        assert cut > 500_000
+
+    def test_output_may_be_without_limit(self, tmp_path: Path) -> None:
+        made = soak(tmp_path, "completes", max_console_mib=float("inf"))
+        assert (outcome(made), made["monitor"]["console_cut_bytes"]) == ("passed", 0)
 
     def test_a_command_that_is_none(self, tmp_path: Path) -> None:
         output = tmp_path / "soak.json"

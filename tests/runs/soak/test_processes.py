@@ -1,16 +1,30 @@
 """Processes, told apart by pid and start."""
 
 import os
+import platform
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from export.making import wait_until
 from rltel.core.claims import start_of
 from rltel.runs.soak.processes import Process, Row, descendants, table
+
+EXIT = {"x86_64": 60, "aarch64": 93}.get(platform.machine(), 93)
+WITHOUT_MAIN_THREAD = (
+    "import ctypes, threading, time\n"
+    "threading.Thread(target=time.sleep, args=(300,)).start()\n"
+    f"ctypes.CDLL(None).syscall({EXIT}, 0)  # ends the thread that calls it, and no other\n"
+)
+
+
+def stat_of(pid: int) -> list[str]:
+    """The kernel's line about a process, after its name."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 @pytest.fixture
@@ -71,3 +85,16 @@ def test_descendants_are_all_below() -> None:
     rows = {pid: Row(Process(pid, 0), parent, is_zombie=False) for pid, parent in parents.items()}
     assert descendants(rows, {2, 77}) == {2, 3, 4}
     assert descendants(rows, {6}) == {6}
+
+
+def test_one_whose_main_thread_alone_has_ended_is_alive() -> None:
+    """The kernel shows it as a zombie; a monitor that takes it for ended stops nothing and waits for nothing."""
+    with subprocess.Popen([sys.executable, "-I", "-S", "-c", WITHOUT_MAIN_THREAD]) as started:
+        try:
+            wait_until(lambda: stat_of(started.pid)[0] == "Z", "the main thread has ended")
+            assert start_of(started.pid) is not None
+            assert not table()[started.pid].is_zombie
+            process_of(started).signal(signal.SIGKILL)
+            assert started.wait(60) == -signal.SIGKILL
+        finally:
+            started.kill()

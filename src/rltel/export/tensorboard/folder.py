@@ -9,7 +9,8 @@ from pathlib import Path
 
 from rltel.core.claims import Claim, claim_place
 from rltel.core.errors import ConfigError
-from rltel.core.files import publish, replace
+from rltel.core.files import publish
+from rltel.export.tensorboard.axes import Axes
 from rltel.export.tracking.labels import fit_id
 
 _OURS = ".rltel"
@@ -18,24 +19,14 @@ _OWNER, _AXES = "run.json", "axes.json"
 
 @dataclass(slots=True)
 class Folder:
-    """The folder of a run's writer. ``axes``: those that its files have points of."""
+    """The folder of a run's writer."""
 
     path: Path
     claim: Claim | None = None
 
-    @property
-    def axes(self) -> set[str]:
-        """The axes of what was written here, by this writer or those before it."""
-        try:
-            return set(json.loads((self.path / _OURS / _AXES).read_text()))
-        except (OSError, ValueError):  # none yet
-            return set()
-
-    def add_axis(self, axis: str) -> None:
-        """Remember one."""
-        place = self.path / _OURS
-        place.mkdir(parents=True, exist_ok=True)
-        replace(place / _AXES, sorted({*self.axes, axis}))
+    def axes(self) -> Axes:
+        """How far the axes got of what was written here, by this writer or those before it."""
+        return Axes(self.path / _OURS / _AXES)
 
     def release(self) -> None:
         """The writer has ended."""

@@ -65,6 +65,8 @@ class NotOpenError(RltelError):
 class TrackingSink:
     """A `Sink` and `MediaSink` over a client. What comes while the run is not open raises `NotOpenError`."""
 
+    takes_points = False
+
     def __init__(self, client: Client, now: Callable[[], float] = time.monotonic) -> None:
         self.name = client.name
         self._client = client

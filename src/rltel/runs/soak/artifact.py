@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rltel.core.files import replace
-from rltel.runs.soak.finding import Finding
+from rltel.runs.soak.finding import TOO_SHORT, Finding
 
 SCHEMA_VERSION = "0.3.0"
 
@@ -32,11 +32,15 @@ class Verdict:
 
 
 def judge(findings: Sequence[Finding], producer: str | None) -> Verdict:
-    """The producer's class if it names one, as it knows who began; else the first class that was found."""
+    """The producer's class if it names one, as it knows who began; else the first class that was found.
+
+    That a run was too short is the reason only if there is no other.
+    """
     if not findings:
         return Verdict((), None)
-    found = producer or next((finding.kind for finding in findings if finding.kind), "unknown_failure")
-    return Verdict(tuple(findings), found)
+    is_short_only = all(finding.kind == TOO_SHORT for finding in findings)
+    others = (finding.kind for finding in findings if finding.kind not in (None, TOO_SHORT))
+    return Verdict(tuple(findings), producer or next(others, TOO_SHORT if is_short_only else "unknown_failure"))
 
 
 def make_artifact(

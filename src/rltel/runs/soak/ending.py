@@ -38,12 +38,18 @@ def kill(tree: Tree, command: subprocess.Popen[bytes]) -> None:
     command.poll()
 
 
+def reaped(command: subprocess.Popen[bytes]) -> int | None:
+    """The exit code of a command that has ended or is about to: its last threads may still be on their way out."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        command.wait(_KILL_WAIT_S)
+    return command.poll()
+
+
 def kill_group(command: subprocess.Popen[bytes]) -> None:
     """SIGKILL to what stayed in the command's group: what can be done where the tree cannot be read."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(command.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        command.wait(_KILL_WAIT_S)
+    reaped(command)
 
 
 def wait_for_end(

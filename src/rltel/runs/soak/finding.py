@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+TOO_SHORT = "too_short"
+"""The class of a run that ended before it could show what it was asked to."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:

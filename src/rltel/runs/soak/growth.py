@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from rltel.runs.soak.finding import Finding
+from rltel.runs.soak.finding import TOO_SHORT, Finding
 from rltel.runs.soak.settings import Limits
 
 _OF = 5  # a median of so many samples at each end: one that met a copy in memory or a short-lived child does not count
@@ -41,7 +41,8 @@ class Growth:
         taken = len(self._first) + len(self._last)
         return Finding(
             f"limits of growth: expected at least {2 * _OF} samples after a warm-up of {self._limits.warmup_s:g} s, "
-            f"got {taken}: run longer, sample more often, or shorten the warm-up"
+            f"got {taken}: run longer, sample more often, or shorten the warm-up",
+            TOO_SHORT,
         )
 
     def _broken(self) -> Finding | None:

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,10 +13,11 @@ from typing import Any
 from rltel.runs.scrub import Scrub
 from rltel.runs.soak.adoption import adopting
 from rltel.runs.soak.artifact import Verdict, judge, make_artifact, write_artifact
+from rltel.runs.soak.console import Console
 from rltel.runs.soak.context import context_of
 from rltel.runs.soak.contract import findings_of, producer_class
-from rltel.runs.soak.ending import kill, kill_group, stop, wait_for_end
-from rltel.runs.soak.finding import Finding
+from rltel.runs.soak.ending import kill, kill_group, reaped, stop, wait_for_end
+from rltel.runs.soak.finding import TOO_SHORT, Finding
 from rltel.runs.soak.gpu import Gpus
 from rltel.runs.soak.growth import Growth
 from rltel.runs.soak.interrupts import noted
@@ -28,6 +29,7 @@ from rltel.runs.soak.summary import Summaries, Summary, shutdown_of
 from rltel.runs.soak.tree import Tree
 
 _LOOK_S = 0.1  # how soon a signal, or the command's end, is noticed
+_MOST_MIB = 1 << 40  # more than any disk: no limit
 _SAVE_S = 60.0  # how often the artifact is written before the end: one that is killed leaves it
 
 
@@ -67,6 +69,7 @@ class _Soak:
         self._was_stopped = False
         self._residual: list[dict[str, Any]] = []
         self._returncode: int | None = None
+        self._console_cut = 0
         self._started = datetime.now(UTC)
         self._began = time.monotonic()
         self._cpu_began = time.process_time()
@@ -74,20 +77,22 @@ class _Soak:
 
     def run(self) -> dict[str, Any]:
         self._save_unfinished()  # if it cannot be written, better now than after a day
-        with adopting(), noted() as signals, self._settings.console.open("wb") as console:
-            self._supervise(console.fileno(), signals)
+        limit = int(min(self._settings.max_console_mib, _MOST_MIB) * (1 << 20))
+        with adopting(), noted() as signals, closing(Console(self._settings.console, limit)) as console:
+            self._supervise(console, signals)
+        self._console_cut = console.cut_bytes
         artifact = self._conclude()
         write_artifact(self._settings.output, artifact)
         return artifact
 
-    def _supervise(self, output: int, signals: list[int]) -> None:
+    def _supervise(self, console: Console, signals: list[int]) -> None:
         try:
-            command = self._start(output)
+            command = self._start(console.fileno())
         except OSError as error:
             self._findings.append(Finding(f"the command could not be started: {error}", "monitor_failure"))
             return
         try:
-            wrong = self._watch(command, signals)
+            wrong = self._watch(command, console, signals)
         except Exception as error:  # whatever it is, the command must end and the artifact say so
             wrong = _our_failure(error)
         try:
@@ -95,7 +100,7 @@ class _Soak:
         except Exception as error:  # as above
             self._findings.append(_our_failure(error))
             kill_group(command)
-        self._returncode = command.poll()
+        self._returncode = reaped(command)
 
     def _start(self, output: int) -> "subprocess.Popen[bytes]":
         environ = dict(os.environ)
@@ -112,7 +117,7 @@ class _Soak:
         self._tree.started(started.pid)
         return started
 
-    def _watch(self, command: "subprocess.Popen[bytes]", signals: list[int]) -> Finding | None:
+    def _watch(self, command: "subprocess.Popen[bytes]", console: Console, signals: list[int]) -> Finding | None:
         """Until the command has ended (None), or has to be."""
         settings = self._settings
         liveness = Liveness(settings.startup_timeout_s, settings.stale_progress_s, self._began)
@@ -120,6 +125,8 @@ class _Soak:
         while command.poll() is None:
             if signals:
                 return Finding(f"the monitor received {Signals(signals[0]).name}", "external_cancellation")
+            with suppress(OSError):  # a disk in trouble: it grows on meanwhile
+                console.trim()
             now = time.monotonic()
             if now >= due:
                 wrong = self._sample(now, liveness)
@@ -182,7 +189,7 @@ class _Soak:
             found.append(Finding(f"the command {_ending(self._returncode)}"))
         elapsed, least = time.monotonic() - self._began, self._settings.min_duration_s
         if elapsed < least and not self._was_stopped:
-            found.append(Finding(f"the run took {elapsed:.1f} s; at least {least:g} s were asked for"))
+            found.append(Finding(f"the run took {elapsed:.1f} s; at least {least:g} s were asked for", TOO_SHORT))
         if self._residual:
             pids = ", ".join(str(each["pid"]) for each in self._residual)
             found.append(Finding(f"processes that outlived the command: {pids}", "resource_leak"))
@@ -235,6 +242,7 @@ class _Soak:
             "stop_grace_s": settings.stop_grace_s,
             "kept_sample_count": len(self._samples.kept),
             "limits": asdict(settings.limits),
+            "console_cut_bytes": self._console_cut,
             "cpu_s": round(time.process_time() - self._cpu_began, 6),
         }
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from signal import pidfd_send_signal
 
-from rltel.core.claims import start_of
+from rltel.core.claims import has_ended, start_of
 
 _PROC = Path("/proc")
 
@@ -65,7 +65,7 @@ def _rows() -> Iterator[Row]:
             fields = (_PROC / name / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue  # ended meanwhile
-        yield Row(Process(int(name), int(fields[19])), int(fields[1]), fields[0] in "ZX")
+        yield Row(Process(int(name), int(fields[19])), int(fields[1]), has_ended(fields))
 
 
 def descendants(rows: Mapping[int, Row], roots: set[int]) -> set[int]:

@@ -58,6 +58,8 @@ class Settings:
     min_duration_s: float = 0.0
     max_samples: int = 2000
     """Samples kept in the artifact; of more, evenly many are left out (extremes and limits see all)."""
+    max_console_mib: float = 64.0
+    """Of the command's output; beyond that its middle is cut out."""
     require_manifest: bool = False
     """Whether a run without a runtime manifest fails."""
     limits: Limits = field(default_factory=Limits)
@@ -65,7 +67,7 @@ class Settings:
     def __post_init__(self) -> None:
         if not self.command:
             raise SoakError("command: expected a program and its arguments, got nothing")
-        for name in ("sample_interval_s", "startup_timeout_s", "stale_progress_s"):
+        for name in ("sample_interval_s", "startup_timeout_s", "stale_progress_s", "max_console_mib"):
             if not getattr(self, name) > 0:
                 raise SoakError(f"{name}: expected a number > 0, got {getattr(self, name)!r}")
         if self.max_samples < 2:
