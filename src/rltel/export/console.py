@@ -29,6 +29,7 @@ class ConsoleSink:
     """Prints the latest commit every interval, and the last one at the end."""
 
     name = "console"
+    takes_points = False
 
     def __init__(
         self,

@@ -156,7 +156,7 @@ class Sink(Protocol):
     """A destination. All its methods are called from one thread of the pipeline.
 
     A local one that has a true attribute ``takes_every_commit`` also gets, without points, the commits that
-    `run.log_interval` keeps from the others.
+    `run.log_interval` keeps from the others. Where all have a false ``takes_points``, none are made.
     """
 
     name: str

@@ -32,6 +32,22 @@ def test_the_end_of_the_run_by_the_times_of_its_commits(run_dir: Path) -> None:
     assert "8.0000" in text  # (7 + 8 + 9) / 3
 
 
+def test_the_time_between_two_starts_is_not_elapsed(run_dir: Path) -> None:
+    """Two ranks come back, a moment apart."""
+    for rank in (0, 1):
+        who = identity(run_dir, world_size=2, rank=rank, index=rank, incarnation=2)
+        file = JsonlFile(run_dir / "metrics" / f"learner-{rank}.2.jsonl", who, Destination("jsonl"))
+        for step in range(10, 15):
+            time_ns = (3600 + step) * SECOND + rank
+            file.write(
+                commit({**SAC, "Train/iteration": float(step)}, identity=who, number=step, step=step, time_ns=time_ns)
+            )
+        file.close()
+    text = "\n".join(line.plain for line in last_screen(run_dir, 100, algo="sac", task="go2"))
+    assert "iter 14" in text
+    assert "Elapsed 0:00:13" in text  # 9 s and 4 s
+
+
 def test_an_svg_that_fetches_nothing(run_dir: Path) -> None:
     drawn = svg(last_screen(run_dir, 100), "title")
     ET.fromstring(drawn)

@@ -40,7 +40,7 @@ def last_screen(
     clock = _Recorded()
     window, history = Window(window_s, clock), History()
     for line in lines:
-        clock.now = line.time_ns
+        clock.goes_to(line)
         taken = sample(
             line.snapshot,
             axis=line.axis,
@@ -69,9 +69,20 @@ def svg(lines: Sequence[Text], title: str = "") -> str:
 
 
 class _Recorded:
-    """The time of the line that is being read."""
+    """The time of the line that is being read, less what lay between the end of a process and its next start."""
 
-    now = 0
+    def __init__(self) -> None:
+        self.now = 0
+        self._read_ns = self._down_ns = self._incarnation = 0
+
+    def goes_to(self, line: Line) -> None:
+        """The next line. Of several ranks the first to come back ends the gap."""
+        incarnation = int(line.process.get("incarnation") or 1)
+        if incarnation > self._incarnation:
+            self._down_ns += line.time_ns - self._read_ns if self._incarnation else 0
+            self._incarnation = incarnation
+        self._read_ns = line.time_ns
+        self.now = line.time_ns - self._down_ns
 
     def __call__(self) -> int:
         return self.now
