@@ -61,6 +61,17 @@ def test_rewards_last_and_best() -> None:
     assert (made.reward, made.best_reward, made.episode_length) == (3.0, 5.0, 30.0)
 
 
+def test_a_language_model_s_reward() -> None:
+    """Of several keys the first of the list counts, from when it comes; evaluations' are others."""
+    made = Progress()
+    made.observe(commit({"groups/reward": 9.0}, step=0), 0)
+    made.observe(commit({"reward": 99.0}, step=0, axis="eval"), 0)
+    assert (made.reward, made.best_reward) == (9.0, 9.0)
+    made.observe(commit({"groups/reward": 9.0, "rollout/reward": 0.25}, step=1), S)
+    made.observe(commit({"groups/reward": 9.0}, step=2), 2 * S)
+    assert (made.reward, made.best_reward) == (0.25, 0.25)
+
+
 def test_a_reward_that_is_an_average_or_a_tensor_s_statistic() -> None:
     made = Progress()
     made.observe(commit(recorded(lambda trackers: trackers.default.scalar({REWARD: 2.0}))), 0)

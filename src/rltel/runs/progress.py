@@ -6,8 +6,10 @@ from typing import Any
 from rltel.export.commit import Commit
 from rltel.runs.throughput import WINDOW_ITERATIONS, Throughput
 
-_AXIS = "train"
+_AXIS, _EVALUATION = "train", "eval"
 REWARD = "Train/mean_reward"
+REWARDS = (REWARD, "rollout/reward", "reward", "groups/reward")
+"""A robot's run has the first, a language model's one of the others; of several the first that a run has counts."""
 LENGTH = "Train/mean_episode_length"
 
 
@@ -28,6 +30,7 @@ class Progress:
         self.best_reward: float | None = None
         self.episode_length: float | None = None
         self.axis = axis
+        self._reward_rank = len(REWARDS) - 1
         self._iterations = Throughput()
         self._env_steps = Throughput()
 
@@ -55,12 +58,20 @@ class Progress:
             self._env_steps.add(commit.step, commit.env_steps, monotonic_ns)
 
     def _take_values(self, commit: Commit) -> None:
-        reward = _value(commit, REWARD)
-        if reward is not None:
-            self.reward = reward
-            self.best_reward = better(self.best_reward, reward)
+        may_be = REWARDS[: self._reward_rank + 1] if commit.axis != _EVALUATION else REWARDS[:1]
+        for rank, key in enumerate(may_be):
+            reward = _value(commit, key)
+            if reward is not None:
+                self._take_reward(rank, reward)
+                break
         length = _value(commit, LENGTH)
         self.episode_length = self.episode_length if length is None else length
+
+    def _take_reward(self, rank: int, reward: float) -> None:
+        if rank < self._reward_rank:  # what came before was of another key
+            self._reward_rank, self.best_reward = rank, None
+        self.reward = reward
+        self.best_reward = better(self.best_reward, reward)
 
     def rates(self) -> dict[str, Any]:
         """Rates per second, with UniLab's names where it has one."""
