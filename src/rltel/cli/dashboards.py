@@ -5,9 +5,6 @@ from pathlib import Path
 
 import typer
 
-from rltel.dashboards import all_of_them, rules
-from rltel.dashboards.page import page
-
 app = typer.Typer(no_args_is_help=True)
 
 
@@ -36,11 +33,15 @@ def export(folder: Path = typer.Argument(..., help="Where to; made if it is not 
 @app.command("page")
 def page_command() -> None:
     """Print docs/dashboards.md."""
+    from rltel.dashboards.page import page
+
     typer.echo(page(), nl=False)
 
 
 def all_files() -> Mapping[str, str]:
     """Relative paths, and what stands in the files."""
+    from rltel.dashboards import all_of_them, rules  # builds every panel: other commands need not wait for it
+
     return {**all_of_them.files(), **rules.files()}
 
 
