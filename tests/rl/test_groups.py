@@ -575,3 +575,17 @@ class TestSamples:
         from rltel.export.media import table
 
         assert table("samples", self.rows()).columns == ("picked", "prompt", "completion", "reward")
+
+
+def test_evaluation_s_groups_are_not_training_s() -> None:
+    """As its sessions are: AReaL's ``stat_scope``."""
+    rltel.export_all()
+    groups.record([1.0, 0.0], group_size=2)
+    with rltel.eval_scope():
+        groups.record([1.0, 1.0], group_size=2)
+        groups.record_entropy(np.full((1, 2), 0.5), mask=np.ones((1, 2), bool))
+        groups.record_repetition([[1, 1, 1]], n=1)
+    stats = rltel.export_all()
+    assert (stats["groups/reward/avg"], stats["eval-rollout/groups/reward/avg"]) == (0.5, 1.0)
+    assert {"eval-rollout/groups/entropy/avg", "eval-rollout/groups/repetition/avg"} <= set(stats)
+    assert not {"groups/entropy/avg", "groups/repetition/avg"} & set(stats)

@@ -55,7 +55,10 @@ class Gate:
             raise RltelError(f"{where}: {_why_mixed(reading)}: {', '.join(mixed)}")
         if not kinds[wanted] & tags:
             known = ", ".join(sorted(kinds[wanted]))
-            raise RltelError(f"{where}: expected at least one {wanted} tag of these, found none: {known}")
+            raise RltelError(
+                f"{where}: expected a robot's run, with at least one {wanted} tag of these, found none: {known}\n"
+                "(for any other run: rltel.read_jsonl)"
+            )
 
 
 def _why_mixed(reading: Reading) -> str:

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+EVALUATION = "eval-rollout"
+"""The tracker of evaluation's rollouts."""
 _is_eval: ContextVar[bool] = ContextVar("rltel.is_eval", default=False)
 
 
@@ -12,7 +14,7 @@ def stat_scope() -> str:
 
     As AReaL's ``workflow_context.stat_scope``: ``rltel.get(rltel.stat_scope()).scalar(reward=1.0)``.
     """
-    return "eval-rollout" if _is_eval.get() else "rollout"
+    return EVALUATION if _is_eval.get() else "rollout"
 
 
 @contextmanager

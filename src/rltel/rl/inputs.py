@@ -15,6 +15,7 @@ from rltel.core.errors import RecordError
 from rltel.record import fold
 from rltel.record.inputs import MaskViews, as_mask, as_values, summary
 from rltel.record.tracker import Tracker
+from rltel.reduce.scopes import EVALUATION, stat_scope
 from rltel.reduce.trackers import Trackers, of_process
 
 PIECE = 32768
@@ -29,6 +30,12 @@ def process_trackers() -> Trackers:
 def tracker_or_default(tracker: Tracker | None) -> Tracker:
     """This tracker; None: the process's default one."""
     return process_trackers().default if tracker is None else tracker
+
+
+def tracker_of_rollouts(tracker: Tracker | None) -> Tracker:
+    """This tracker; None: the process's default one, or inside ``rltel.eval_scope()`` that of evaluation's rollouts."""
+    name = stat_scope()
+    return process_trackers().get(name) if tracker is None and name == EVALUATION else tracker_or_default(tracker)
 
 
 def scope_of(tracker: Tracker) -> str:

@@ -49,6 +49,18 @@ def everything(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
+def test_an_offline_run_is_not_asked_where_it_is(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """W&B prints a warning each time, and the run's summary is written every ten seconds."""
+    made = client(tmp_path)
+    made.open()
+    try:
+        assert made.url is None
+    finally:
+        made.finish("finished")
+    said = capfd.readouterr()
+    assert "URL not available" not in said.out + said.err
+
+
 class TestRows:
     def test_a_key_of_the_rows_own_is_kept_beside_it(self, tmp_path: Path) -> None:
         taken = ("_step", "_timestamp", "_runtime", "rltel/step/train", "rltel/step/eval", "rltel/env_steps")

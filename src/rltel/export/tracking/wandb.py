@@ -65,7 +65,8 @@ class WandbClient:
     @property
     def url(self) -> str | None:
         """Where the run is to be seen, once it is open and online."""
-        return None if self._run is None else self._run.url
+        # Asked for it, an offline run prints a warning, each time.
+        return None if self._run is None or self._config.mode == "offline" else self._run.url
 
     @property
     def folder(self) -> Path | None:

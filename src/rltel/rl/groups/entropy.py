@@ -9,7 +9,7 @@ from rltel.record.fold import is_tensor
 from rltel.record.inputs import as_values, summary
 from rltel.record.tracker import Tracker
 from rltel.rl.groups.statistics import SCOPE
-from rltel.rl.inputs import tracker_or_default
+from rltel.rl.inputs import tracker_of_rollouts
 
 _PIECE = 1 << 22  # logits that are looked at at once: 16 MB in float32
 
@@ -29,7 +29,7 @@ def record_entropy(
         logits: ``[..., vocabulary]``; see `entropy_of`.
         mask: bool, of the tokens' shape; None: every token counts.
         temperature: of the sampling, for ``logits``.
-        tracker: None is the process's default one.
+        tracker: None is the process's default one; inside `rltel.eval_scope`, ``eval-rollout``.
 
     Raises `RecordError` if a shape or dtype does not fit, or if both or neither are given.
     """
@@ -37,7 +37,7 @@ def record_entropy(
         given = "neither" if logits is None else "both"
         raise RecordError(f"record_entropy: expected entropies or logits, got {given}")
     values = entropy_of(logits, temperature=temperature) if entropies is None else entropies
-    tracker = tracker_or_default(tracker)
+    tracker = tracker_of_rollouts(tracker)
     with tracker.scope(SCOPE):
         tracker.distribution({"entropy": values}, mask=mask)
 

@@ -9,7 +9,7 @@ from rltel.record.inputs import summary
 from rltel.record.tracker import Tracker
 from rltel.rl.groups.hosted import hosted
 from rltel.rl.groups.statistics import SCOPE
-from rltel.rl.inputs import tracker_or_default
+from rltel.rl.inputs import tracker_of_rollouts
 
 
 def record_repetition(completions: Iterable[Any], *, n: int = 4, tracker: Tracker | None = None) -> None:
@@ -22,7 +22,7 @@ def record_repetition(completions: Iterable[Any], *, n: int = 4, tracker: Tracke
     Args:
         completions: token ids (or words) of each: lists, arrays or tensors on the host, without prompt and padding.
         n: length of the n-grams.
-        tracker: None is the process's default one.
+        tracker: None is the process's default one; inside `rltel.eval_scope`, ``eval-rollout``.
 
     Raises `RecordError`, and records nothing, for what is no sequence of tokens, or an n below 1.
     """
@@ -33,7 +33,7 @@ def record_repetition(completions: Iterable[Any], *, n: int = 4, tracker: Tracke
     repeated = [share for each in tokens if (share := repeated_ngrams(each, n)) is not None]
     loops = [loop_length(each) / len(each) for each in tokens if each]
     found = {"repetition": repeated, "loop_fraction": loops}
-    tracker = tracker_or_default(tracker)
+    tracker = tracker_of_rollouts(tracker)
     with tracker.scope(SCOPE):
         tracker.stat({key: values for key, values in found.items() if values})
 

@@ -11,7 +11,7 @@ from rltel.record.inputs import as_values
 from rltel.record.tracker import Tracker
 from rltel.rl.groups.matrices import places, taken
 from rltel.rl.groups.pass_at_k import passes, weights_of_best
-from rltel.rl.inputs import tracker_or_default
+from rltel.rl.inputs import tracker_of_rollouts
 
 SCOPE = "groups"
 
@@ -44,7 +44,7 @@ def record(
         k: for pass@k and, above 1, best@k; a group with fewer rollouts does not count there.
         lengths: tokens of each rollout. ``truncated``: whether each was cut off, bool. Both ``[rollouts]``.
         tolerance: a group whose rewards differ by at most this teaches nothing: it has zero variance.
-        tracker: None is the process's default one.
+        tracker: None is the process's default one; inside `rltel.eval_scope`, ``eval-rollout``.
 
     Raises `RecordError`, and records nothing, for other shapes, for groups that are not whole, and for a k above
     ``group_size``.
@@ -57,7 +57,7 @@ def record(
     _check_tolerance(tolerance)
     whole = {name: list(taken(flat[name], at)) for name in ("rewards", "correct") if name in flat}
     groups = sum(len(place) for place in at)
-    tracker = tracker_or_default(tracker)
+    tracker = tracker_of_rollouts(tracker)
     with tracker.scope(SCOPE):
         tracker.stat({"n_groups": [float(groups)], "n_rollouts": [float(count)]}, reduce_type="sum")
         tracker.distribution({"reward": flat["rewards"]})
