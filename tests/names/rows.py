@@ -191,6 +191,18 @@ ROWS = [
         {'rl_train_infer_ratio_outside{rl_train_infer_threshold="1.5"}'},
     ),
     Row(
+        "actor/update/lr",
+        log("actor/update/lr"),
+        {otel("gauge", "rl.train.learning_rate", rl__scope="actor")},
+        {'rl_train_learning_rate{rl_scope="actor"}'},
+    ),
+    Row(
+        "critic/update/loss",
+        log("critic/update/loss"),
+        {otel("gauge", "rl.train.loss", rl__loss__type="critic", rl__scope="critic")},
+        {'rl_train_loss{rl_loss_type="critic",rl_scope="critic"}'},
+    ),
+    Row(
         "moe_balance/layer_3/expert_7/tokens",
         log("moe_balance/layer_3/expert_7/tokens"),
         {otel("gauge", "rl.moe.expert.tokens", rl__moe__layer="3", rl__moe__expert="7")},

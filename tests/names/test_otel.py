@@ -21,7 +21,12 @@ LIKE_PATHS = st.lists(PARTS, min_size=1, max_size=4).map("/".join)
 LIKE_THE_CATALOGUE = st.sampled_from(
     ["Loss/a", "Loss/A", "Perf/learner_learning_ms", "Perf/learning_time", "timeperf/a", "timeperf/a/b", "reward/a"]
 )
-KEYS = (st.text(min_size=1) | LIKE_PATHS | LIKE_THE_CATALOGUE).filter(lambda key: key.strip("/"))
+LIKE_SCOPES = st.builds(
+    lambda scope, key: scope + key,
+    st.sampled_from(["", "a/", "a//", "///", "ppo_actor/", "ppo_actor/update/", "critic/", "ppo_critic/", "groups/"]),
+    st.sampled_from(["groups/reward", "update/lr", "update/loss", "update/critic_loss", "version_stats/v_theta"]),
+)
+KEYS = (st.text(min_size=1) | LIKE_PATHS | LIKE_THE_CATALOGUE | LIKE_SCOPES).filter(lambda key: key.strip("/"))
 
 
 def series(namer: Namer, key: str, **how: Any) -> tuple[str, frozenset[tuple[str, str]]]:
@@ -162,6 +167,52 @@ class TestTrackers:
 
     def test_any_other_key_is_named_by_its_whole_path(self) -> None:
         assert Namer().name("rollout/reward", "rollout").name == "rl.stats.rollout.reward"
+
+
+class TestScopes:
+    @pytest.mark.parametrize("key", ["ppo_actor/train_infer/logp_diff", "ppo_actor/update/lr", "groups/reward"])
+    def test_under_the_usual_scope_nothing_is_added(self, key: str) -> None:
+        found = Namer().name(key)
+        assert (found.canonical, found.attributes) == (True, {})
+
+    def test_verls_actor_has_the_names_of_areals(self) -> None:
+        namer = Namer()
+        for key in ("train_infer/logp_diff", "update/lr", "update/version_stats/sample_staleness"):
+            usual, other = namer.name(f"ppo_actor/{key}"), namer.name(f"actor/{key}")
+            assert (other.name, other.unit, other.instrument) == (usual.name, usual.unit, usual.instrument)
+            assert other.attributes == {"rl.scope": "actor/update" if "version_stats" in key else "actor"}
+
+    def test_every_scope_is_a_series_whichever_comes_first(self) -> None:
+        """Ranks may meet keys in any order: none of these needs `rl.key`."""
+        keys = [f"{scope}groups/reward" for scope in ("", "a/", "a/b/", "ppo_actor/")]
+        for order in (keys, keys[::-1]):
+            namer = Namer()
+            found = {key: namer.name(key).attributes.get("rl.scope") for key in order}
+            assert found == dict(zip(keys, [None, "a", "a/b", "ppo_actor"], strict=True))
+            assert namer.collisions == 0
+
+    @pytest.mark.parametrize(
+        ("key", "tracker", "attributes"),
+        [
+            ("eval/groups/reward", "eval", {"rl.tracker": "eval"}),
+            ("eval/ppo_actor/update/lr", "eval", {"rl.tracker": "eval"}),
+            ("eval/a/groups/reward", "eval", {"rl.scope": "a", "rl.tracker": "eval"}),
+            ("eval/update/lr", "eval", {"rl.scope": "/", "rl.tracker": "eval"}),
+            ("ppo_actor/update/lr", "ppo_actor", {}),
+            (
+                "critic/update/grad_norm",
+                "critic",
+                {"rl.gradient_norm.type": "critic", "rl.scope": "/", "rl.tracker": "critic"},
+            ),
+        ],
+    )
+    def test_a_trackers_name_is_no_scope(self, key: str, tracker: str, attributes: dict[str, str]) -> None:
+        assert Namer().name(key, tracker).attributes == attributes
+
+    def test_scopes_count_towards_the_limit(self) -> None:
+        namer = Namer(max_series=2)
+        found = [namer.name(f"{scope}/groups/reward").overflow for scope in "abc"]
+        assert found == [False, False, True]
 
 
 def test_catalogue_may_be_injected() -> None:

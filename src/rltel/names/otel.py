@@ -98,10 +98,11 @@ class Namer:
 
     def _find(self, key: str, tracker: str) -> Name:
         own = key.removeprefix(f"{tracker}/") if tracker else key
-        found = self._catalogue.find(key)
+        found = self._catalogue.find_as_written(key)
         if found is not None:
             return _of_entry(found, {})
-        found = self._catalogue.find(own)
+        # The whole key again: a tracker "critic" says as much as a scope of that name whose update it is.
+        found = self._catalogue.find_as_written(own) or self._catalogue.find_in_any_scope(key, tracker)
         return _by_rule(key) if found is None else _of_entry(found, _of_tracker(tracker))
 
     def _apart(self, key: str, name: Name, exposed: str) -> Name:
