@@ -270,9 +270,12 @@ def test_the_demos_rewards_are_those_of_their_records(scraped: Watched) -> None:
         ("sac", "run:rl_gradient_norm:mean", "learner"),
         ("sac", "run:rl_collector_wait:ratio", "collectors"),
         ("sac", "run:rl_learner_wait:ratio", ""),
-        ("grpo", "run:rl_throughput:rate", "iterations"),
+        ("grpo", "run:rl_throughput:rate", "tokens"),
         ("grpo", "run:rl_entropy:mean", "tokens"),
         ("grpo", "run:rl_kl:mean", "train_infer"),
+        ("grpo", "run:rl_kl:mean", "recorded"),
+        ("grpo", "run:rl_clip:ratio", "recorded"),
+        ("grpo", "run:rl_gradient_norm:mean", "recorded"),
         ("grpo", "run:rl_ratio_outside:ratio", ""),
         ("grpo", "run:rl_group_zero_variance:ratio", ""),
         ("grpo", "run:rl_staleness:p99", "tokens"),
@@ -363,6 +366,7 @@ def test_averages_over_otlp_weigh_ranks_right(sent: VictoriaMetrics) -> None:
         ("run:rl_clip:ratio", "clip_fraction", "run-1", 0.1),
         ("run:rl_entropy:mean", "ppo_actor", "run-2", 0.2),
         ("run:rl_gradient_norm:mean", "recorded", "run-2", 1.5),
+        ("run:rl_throughput:rate", "iterations", "run-2", 2.0),
     ],
 )
 def test_the_same_rules_serve_otlp(name: str, source: str, run: str, value: float, sent: VictoriaMetrics) -> None:

@@ -1,6 +1,7 @@
 """Two stores that have seen real runs: Prometheus, which scraped them, and VictoriaMetrics, which they sent to.
 
-SAC once, GRPO twice in the same run directory (a restart), and a small trainer that records what neither has.
+SAC once, GRPO twice in the same run directory (a restart; five processes, two of them ranks), and a small trainer that
+records what neither has.
 """
 
 from __future__ import annotations
@@ -39,11 +40,10 @@ _CLEAN = {name: value for name, value in os.environ.items() if not name.startswi
 
 
 class Place(NamedTuple):
-    """Where a run's processes are scraped: the writer at the first port, the second process at the next."""
+    """A run, and the port of its writer; its other processes have the next ones, whoever comes first."""
 
     run: str
     port: int
-    other_role: str
 
 
 @dataclass(eq=False)
@@ -58,12 +58,21 @@ class Stores:
 
     def __post_init__(self) -> None:
         self._lines: dict[str, list[Line]] = {}
+        self._keys: dict[str, list[str]] = {}
 
     def lines(self, run: str) -> list[Line]:
         """The record of a run's training, of all its processes that commit, in the order of their times."""
         if run not in self._lines:
             self._lines[run] = [line for line in rltel.read_jsonl(self.root / run) if line.axis == "train"]
         return self._lines[run]
+
+    def keys(self, run: str) -> list[str]:
+        """What that record has, in no order: keys, and what a state of several numbers has under its own."""
+        if run not in self._keys:
+            kept = {key: metric for line in self.lines(run) for key, metric in line.snapshot.items()}
+            parts = {key + value.suffix for key, metric in kept.items() for value in metric.state.values()}
+            self._keys[run] = [*kept, *(parts - kept.keys())]
+        return self._keys[run]
 
 
 @contextmanager
@@ -72,20 +81,21 @@ def loaded(tmp_path: Path, length: int = 1) -> Iterator[Stores]:
 
     Args:
         tmp_path: for the runs, and the data of the stores.
-        length: of the runs; 1 is seconds, as the tests want them.
+        length: of the runs; 1 is under a minute each, as the tests want them.
     """
     root, watching, sent = (tmp_path / name for name in ("runs", "prometheus", "victoria"))
     for folder in (root, watching, sent):
         folder.mkdir()
-    sac, grpo, other = (
-        Place(run, free_port(), role) for run, role in ((SAC, "collector"), (GRPO, "rollout"), (OTHER, "none"))
-    )
-    # Known from the start, unlike those of file_sd_configs, which Prometheus takes up to five seconds to look at.
-    targets = [group for place in (sac, grpo, other) for group in _targets(place)]
+    sac, grpo, other = (Place(run, free_port()) for run in (SAC, GRPO, OTHER))
     with (
         victoria_metrics(sent) as victoria,
         prometheus(
-            tmp_path=watching, scrape_interval=f"{SCRAPE_S}s", static_configs=targets, honor_labels=True
+            tmp_path=watching,
+            scrape_interval=f"{SCRAPE_S}s",
+            # Known from the start: these runs are too short for Prometheus to look at files first, up to five seconds.
+            static_configs=[_target(sac, 0, "learner"), _target(sac, 1, "collector"), _target(other, 0, "learner")],
+            file_sd=root / GRPO / "prometheus_sd" / "*.json",
+            honor_labels=True,
         ) as server,
         ThreadPoolExecutor(2) as both,
     ):
@@ -98,18 +108,18 @@ def loaded(tmp_path: Path, length: int = 1) -> Iterator[Stores]:
         yield Stores(server, victoria, root, time.time())
 
 
-def _targets(place: Place) -> list[dict[str, object]]:
-    """As a run's ``prometheus_sd/`` has them, but for what says which process is meant."""
-    roles = ("learner", place.other_role)
-    labels = [{"rl_run_id": place.run, "rl_role": role, "rl_rank": "0"} for role in roles]
-    return [{"targets": [f"{HOST}:{place.port + number}"], "labels": of} for number, of in enumerate(labels)]
+def _target(place: Place, number: int, role: str) -> dict[str, object]:
+    """As a run's ``prometheus_sd/`` has it, but for what says which process is meant."""
+    labels = {"rl_run_id": place.run, "rl_role": role, "rl_rank": "0"}
+    return {"targets": [f"{HOST}:{place.port + number}"], "labels": labels}
 
 
 def _grpo_and_other(root: Path, places: tuple[Place, Place], victoria: VictoriaMetrics, length: int) -> None:
-    """The restart has the same port, so that what only grows falls back to 0 in the same series."""
+    """The restarted writer has the same port, so that what only grows falls back to 0 in the same series."""
     grpo, other = places
-    for iterations in (120 * length, 100 * length):
-        command = [str(_EXAMPLES / "llm_rollouts.py"), "--iterations", str(iterations)]
+    for iterations in (30 * length, 24 * length):
+        lengths = {"--iterations": iterations, "--warm-up": 60 * length}
+        command = [str(_EXAMPLES / "grpo_arithmetic.py"), *(str(word) for both in lengths.items() for word in both)]
         _run(root, grpo, command, victoria)
     _run(root, other, [str(Path(other_panels.__file__))], victoria)
 
@@ -123,6 +133,6 @@ def _run(root: Path, place: Place, command: Sequence[str], victoria: VictoriaMet
     }
     environ: Mapping[str, str] = {**_CLEAN, **_SETTINGS, **places}
     done = subprocess.run(
-        [sys.executable, *command], env=environ, cwd=root, text=True, capture_output=True, timeout=240, check=False
+        [sys.executable, *command], env=environ, cwd=root, text=True, capture_output=True, timeout=400, check=False
     )
     assert done.returncode == 0, done.stderr

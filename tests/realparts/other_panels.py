@@ -1,4 +1,4 @@
-"""A trainer that records what neither demo has, so that the panels for it are asked something, too.
+"""A trainer that records what neither demo has, or in another way, so that the panels for it are asked it, too.
 
 Run as a program; everything is the same in every step, so that what a store should answer is known: `GAUGES`.
 """
@@ -18,8 +18,10 @@ OF_THE_CRITIC = (0.1, 0.2, 0.3, 0.4)
 """The same of another model with as many layers, under a scope of its own."""
 
 GAUGES = {
+    # as gauges, where the GRPO demo records values
     "Train/approx_kl": 0.02,
     "Train/clip_fraction": 0.1,
+    # in no demo
     "Train/behavior_to_current_log_prob_delta": 0.3,
     "Train/vtrace_rho_clip_fraction": 0.05,
     "Train/vtrace_rho_p99": 1.5,
@@ -42,16 +44,12 @@ GAUGES = {
     "Episode_Termination/fell": 5.0,
     "reward/upright": 0.9,
     "reward/torque": -0.1,
-    "train_perf/tokens_per_second": 1000.0,
-    "train_perf/mfu": 0.4,
-    "train_perf/estimated_flops_per_second": 2e12,
 }
 SCALARS = {
     "Perf/learner_checkpoint_ms": 50.0,
     "Perf/collection_time": 0.2,
     "Perf/collector_env_step_ms": 20.0,
     "Perf/collector_env_step_backend_ms": 15.0,
-    "ppo_actor/advantage_positive_fraction": 0.5,
 }
 
 
@@ -69,7 +67,6 @@ def main() -> int:
         rltel.gauge({**GAUGES, "Train/replay_ingress_backpressure_wait_ms": 50.0 * step})
         rltel.scalar({f"Episode/{number}": 1.0 for number in range(MOST_SERIES + 10)})
         rltel.scalar(SCALARS)
-        rltel.count({"train_perf/tokens": 200})
         moe.record({layer: [int(1000 * share) for share in SHARES] for layer in range(LAYERS)})
         with rltel.scope("critic"):
             moe.record({layer: [int(1000 * share) for share in OF_THE_CRITIC] for layer in range(LAYERS)})

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 import rltel
 from export.making import commit, identity
-from realparts.processes import free_port
+from realparts.processes import HOST, free_port
 from realparts.prometheus import Labels, Prometheus, Vector, prometheus
 from realparts.requirements import REPOSITORY
 from rltel.core.config import PrometheusConfig
@@ -33,23 +33,18 @@ from rltel.rl.throughput import Throughput
 
 _DEMOS = {
     "sac": ("sac_pendulum.py", "--ticks", "450"),
-    "grpo": ("llm_rollouts.py", "--iterations", "25"),
+    "grpo": ("grpo_arithmetic.py", "--iterations", "16", "--warm-up", "40"),
 }
 NOT_IN_THE_DEMOS = {
-    "rl_train_approx_kl": "a trust region: SAC has none, and the GRPO demo does not record it",
-    "rl_train_clip_ratio": "PPO's and APPO's",
     "rl_train_vtrace_rho_p99": "APPO's",
     "rl_policy_std_mean": "of a policy whose deviation is a parameter: PPO's and APPO's",
     "rl_inference_publication_lag_max": "of a collector that asks ahead",
     "rl_replay_ingress_dropped": "of a bounded ingress between processes; the demo uses a pipe",
-    "rl_moe_expert_tokens": "of a mixture of experts",
-    "rl_moe_max_over_ideal": "of a mixture of experts",
-    "rl_tokens_rate_per_second": "the GRPO demo does not time its batches",
     "rl_stats_ppo_actor_update_entropy": "AReaL's key",
     "rltel_dropped_total": "nothing is lost in a demo",
     "rltel_overflowed_keys": "the demos have few keys",
 }
-"""What the small programs record, and why no demo does."""
+"""What the small programs record, and why no demo does. (They also set gauges where the GRPO demo records values.)"""
 
 
 def small_program(trackers: Trackers) -> None:
@@ -69,7 +64,8 @@ def small_program(trackers: Trackers) -> None:
 
 
 def small_llm_program(trackers: Trackers) -> None:
-    """Records values where that one sets gauges: under the same names."""
+    """Records values where that one sets gauges, under the same names; and iterations, without tokens or samples."""
+    trackers.default.scalar({"Perf/iteration_time": 0.5})
     with trackers.default.scope("ppo_actor/update"):
         trackers.default.denominator(n_valid_tokens=np.array([True, True, False]))
         values = np.array([0.1, 0.3, 9.0])
@@ -112,8 +108,7 @@ class Watched:
 
     def values(self, demo: str, key: str) -> list[float]:
         """What the run's record has under a key, line by line."""
-        (run_dir,) = (self.folder / demo / "logs").glob("*/*/*")
-        return [line.values[key] for line in rltel.read_jsonl(run_dir) if key in line.values]
+        return [line.values[key] for line in rltel.read_jsonl(self.folder / demo) if key in line.values]
 
     def at_the_end(self, demo: str, series: str, promql: str) -> Vector:
         """What an expression gave when a series of this demo was scraped last."""
@@ -124,17 +119,22 @@ class Watched:
 
 @contextmanager
 def watched(tmp_path: Path, rules: list[Path]) -> Iterator[Watched]:
-    """Runs the demos one after the other, and the small program beside them."""
+    """Runs the demos one after the other, and the small programs beside them."""
     ports = {name: free_port() for name in _DEMOS}
     discovered = tmp_path / "targets.json"
+    files = [discovered, tmp_path / "grpo" / "prometheus_sd" / "*.json"]
     with (
         served(small_program) as program,
         served(small_llm_program) as llm_program,
-        prometheus(tmp_path=tmp_path, file_sd=discovered, honor_labels=True, rule_files=rules) as server,
+        prometheus(
+            tmp_path=tmp_path,
+            file_sd_configs=[{"files": [str(file) for file in files], "refresh_interval": "1s"}],
+            honor_labels=True,
+            rule_files=rules,
+        ) as server,
     ):
-        targets = {"program": program, "llm-program": llm_program} | {
-            name: f"127.0.0.1:{port}" for name, port in ports.items()
-        }
+        # SAC is too short for a Prometheus that may look at files only each five seconds.
+        targets = {"program": program, "llm-program": llm_program, "sac": f"{HOST}:{ports['sac']}"}
         labels = {name: {"rl_run_id": name, "rl_role": "learner", "rl_rank": "0"} for name in targets}
         discovered.write_text(
             json.dumps([{"targets": [target], "labels": labels[name]} for name, target in targets.items()])
@@ -142,7 +142,7 @@ def watched(tmp_path: Path, rules: list[Path]) -> Iterator[Watched]:
         every = '{__name__=~"rl_.+|rltel_.+",rl_run_id'
         server.wait_for(f'{every}="llm-program"}}', timeout=60)  # it knows the others, too
         for name, command in _DEMOS.items():
-            _run(tmp_path / name, command, ports[name])
+            _run(tmp_path / name, name, command, ports[name])
         yield Watched(
             server,
             server.query(f'last_over_time({every}=~"sac|grpo"}}[10m])'),
@@ -151,18 +151,24 @@ def watched(tmp_path: Path, rules: list[Path]) -> Iterator[Watched]:
         )
 
 
-def _run(folder: Path, command: tuple[str, ...], port: int) -> None:
+def _run(folder: Path, run: str, command: tuple[str, ...], port: int) -> None:
     """A demo, from start to end; it stays up until its last step was scraped."""
-    folder.mkdir()
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("RLTEL_", "OTEL_"))}
+    settings = {
+        "RLTEL_RUN_DIR": str(folder),
+        "RLTEL_RUN_ID": run,
+        "RLTEL_PROMETHEUS_PORT": str(port),
+        "RLTEL_PROMETHEUS_LINGER_S": "30",
+        "RLTEL_OTLP_ENABLED": "0",
+    }
     script, *arguments = command
     ran = subprocess.run(
-        [sys.executable, REPOSITORY / "examples" / script, *arguments, "--log-root", folder / "logs"],
-        cwd=folder,
-        env={**clean, "RLTEL_PROMETHEUS_PORT": str(port), "RLTEL_PROMETHEUS_LINGER_S": "30", "RLTEL_OTLP_ENABLED": "0"},
+        [sys.executable, REPOSITORY / "examples" / script, *arguments],
+        cwd=folder.parent,
+        env={**clean, **settings},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=400,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr

@@ -28,7 +28,7 @@ from realparts.requirements import REPOSITORY
 from rltel.dashboards.all_of_them import DASHBOARDS
 from rltel.dashboards.dashboard import Dashboard
 
-LENGTH = 3
+LENGTH = 4
 """Of the runs, beside those of the tests."""
 WINDOW = "20s"
 COLUMNS, UNIT_IN, ROW_IN = 24, 0.75, 0.36  # inches of a column and of a row of Grafana's grid
@@ -140,14 +140,18 @@ def lines(axes: Any, panel: dict[str, Any], found: list[Line]) -> None:
 
 
 def stacked(axes: Any, found: list[Line]) -> None:
-    """On one grid of times; where a series has no value it adds nothing."""
+    """Where a series has no value it adds nothing."""
+    times, layers = on_one_grid(found)
+    axes.stackplot(times, layers, labels=[line.label for line in found], alpha=0.7)
+
+
+def on_one_grid(found: list[Line]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """All times, and a row of values for each line: 0 where it has none."""
     times = np.unique(np.concatenate([line.times for line in found]))
-    layers = []
-    for line in found:
-        layer = np.zeros(len(times))
-        layer[np.searchsorted(times, line.times)] = line.values
-        layers.append(layer)
-    axes.stackplot(times, *layers, labels=[line.label for line in found], alpha=0.7)
+    rows = np.zeros((len(found), len(times)))
+    for row, line in zip(rows, found, strict=True):
+        row[np.searchsorted(times, line.times)] = line.values
+    return times, rows
 
 
 def numbers(axes: Any, panel: dict[str, Any], found: list[Line]) -> None:
@@ -159,16 +163,21 @@ def numbers(axes: Any, panel: dict[str, Any], found: list[Line]) -> None:
 
 
 def heat(axes: Any, panel: dict[str, Any], found: list[Line]) -> None:
-    """Buckets over time: what is in each of them alone."""
+    """Over time: each series, and of buckets what is in each of them alone."""
     if not found:
         nothing(axes)
         return
-    by_bound = sorted((line for line in found if "le" in line.labels), key=lambda line: float(line.labels["le"]))
-    counts = np.diff(np.vstack([np.zeros(len(by_bound[0].values)), *(line.values for line in by_bound)]), axis=0)
-    held = [row for row in range(len(by_bound)) if counts[row].any()]
-    shown = range(min(held), max(held) + 1)
-    axes.imshow(counts[list(shown)], aspect="auto", origin="lower", cmap="Oranges", interpolation="nearest")
-    axes.set_yticks(range(len(shown)), [by_bound[row].labels["le"] for row in shown], fontsize=6)
+    of_buckets = panel["targets"][0]["format"] == "heatmap"
+    found = sorted(found, key=lambda line: float(line.labels["le"]) if of_buckets else line.label)
+    times, rows = on_one_grid(found)
+    if of_buckets:
+        rows = np.diff(rows, axis=0, prepend=0)
+    held = [row for row in range(len(rows)) if rows[row].any()]
+    first, last = min(held), max(held)
+    extent = (times[0], times[-1], -0.5, last - first + 0.5)
+    axes.imshow(rows[first : last + 1], aspect="auto", origin="lower", cmap="Oranges", extent=extent, vmin=0)
+    names = [line.labels["le"] if of_buckets else line.label.strip() for line in found[first : last + 1]]
+    axes.set_yticks(range(len(names)), names, fontsize=6)
     axes.tick_params(axis="x", labelsize=6)
 
 

@@ -4,6 +4,7 @@ from rltel.dashboards.dashboard import Dashboard, Row
 from rltel.dashboards.panel import Bound, Panel, Query
 from rltel.dashboards.phases import (
     LOOP,
+    OF_LEARNER,
     WAITS,
     at_once,
     other_per_iteration,
@@ -65,7 +66,10 @@ _LEARNER = Row(
             "Work of the learner in the background, per iteration.",
             [
                 Query(per_iteration(phases("learner", "background")), _PHASE),
-                Query(mean(named("rl.sync.duration", unit="s", key="sync")), "{{rl_run_id}} weights published"),
+                Query(
+                    mean(named("rl.sync.duration", unit="s", key="sync").only(OF_LEARNER)),
+                    "{{rl_run_id}} weights published",
+                ),
             ],
             "s",
         ),

@@ -1,14 +1,13 @@
 """LLM RL: rollouts, how far trainer and rollout engine are apart, groups, experts, throughput."""
 
 from rltel.dashboards.dashboard import Dashboard, Row
-from rltel.dashboards.overview import THROUGHPUT_NEEDED
 from rltel.dashboards.panel import Bound, Panel, Query
 from rltel.dashboards.promql import Expr, a_second, grown, latest, mean, own, quantile, rate, weighted
 from rltel.dashboards.series import Series, series
 
 _LAYER = ("rl_run_id", "rl_tracker", "rl_scope", "rl_moe_layer")
 _OF_LAYER = "{{rl_run_id}} {{rl_tracker}} {{rl_scope}} layer {{rl_moe_layer}}"
-_MOE_NEEDED = "a mixture of experts: the demo's policy is dense"
+_DEAD_NEEDED = "a dead expert: those of the demo all get tokens"
 _GAP = "ppo_actor/train_infer"
 _SESSION = series("timeperf/{timing}").only(rl_tracker="rollout")
 _WHOLE = _SESSION.only(rl_timing="session/total")
@@ -173,7 +172,6 @@ _BETWEEN = Row(
                 Query(
                     weighted(series("ppo_actor/advantage_{sign}_fraction")),
                     "{{rl_run_id}} {{rl_advantage_sign}}",
-                    "rltel.rl.advantages, which the GRPO demo does not record",
                 )
             ],
             "percentunit",
@@ -248,7 +246,6 @@ _EXPERTS = Row(
                 Query(
                     _shares(),
                     "{{rl_tracker}} {{rl_scope}} {{rl_moe_layer}}/{{rl_moe_expert}}",
-                    _MOE_NEEDED,
                 )
             ],
             "percent",
@@ -262,7 +259,6 @@ _EXPERTS = Row(
                 Query(
                     latest(_by_layer("moe_balance/layer_{layer}/max_over_ideal")),
                     _OF_LAYER,
-                    _MOE_NEEDED,
                 )
             ],
             "none",
@@ -276,7 +272,6 @@ _EXPERTS = Row(
                 Query(
                     latest(_by_layer("moe_balance/layer_{layer}/normalized_entropy")),
                     _OF_LAYER,
-                    _MOE_NEEDED,
                 )
             ],
             "percentunit",
@@ -285,7 +280,7 @@ _EXPERTS = Row(
         Panel(
             "Experts without a token",
             "How many experts of a layer got nothing in the last interval. Those that stay are dead.",
-            [Query(_dead_experts(), _OF_LAYER, _MOE_NEEDED)],
+            [Query(_dead_experts(), _OF_LAYER, _DEAD_NEEDED)],
             "suffix: experts",
             [Bound(1, "orange")],
             width=12,
@@ -299,13 +294,13 @@ _THROUGHPUT = Row(
         Panel(
             "Tokens",
             "Tokens trained on, a second, of all ranks over the time of the slowest.",
-            [Query(latest(series("train_perf/tokens_per_second"), "sum"), "{{rl_run_id}}", THROUGHPUT_NEEDED)],
+            [Query(latest(series("train_perf/tokens_per_second"), "sum"), "{{rl_run_id}}")],
             "suffix: tokens/s",
         ),
         Panel(
             "Model FLOPs utilisation",
             "Share of the devices' peak that the model's arithmetic used.",
-            [Query(latest(series("train_perf/mfu")), "{{rl_run_id}}", THROUGHPUT_NEEDED)],
+            [Query(latest(series("train_perf/mfu")), "{{rl_run_id}}")],
             "percentunit",
             [Bound(0.2, "orange"), Bound(0.35, "green")],
             base="red",
@@ -313,7 +308,7 @@ _THROUGHPUT = Row(
         Panel(
             "Floating-point operations",
             "Estimated operations of forward and backward passes, a second, of all ranks.",
-            [Query(latest(series("train_perf/estimated_flops_per_second"), "sum"), "{{rl_run_id}}", THROUGHPUT_NEEDED)],
+            [Query(latest(series("train_perf/estimated_flops_per_second"), "sum"), "{{rl_run_id}}")],
             "flops",
         ),
     ],

@@ -6,8 +6,6 @@ from rltel.dashboards.phases import LOOP, WAITS, iterations, phases, share_of_cy
 from rltel.dashboards.promql import either, highest, increase, latest, mean, quantile, rate, weighted
 from rltel.dashboards.series import named, series
 
-RATIO_NEEDED = "a probability ratio: APPO and PPO have one, SAC has not"
-THROUGHPUT_NEEDED = "rltel.rl.throughput, which the GRPO demo does not record"
 DROPPED = named("rltel.dropped_total", "destination", "reason")
 NONFINITE = named("rl.stats.nonfinite_total", "rl_key")
 
@@ -34,7 +32,8 @@ _NOW = Row(
         ),
         Panel(
             "Iterations",
-            "Iterations of the learner a second. None at all: see Learner and collectors for what it waits for.",
+            "Iterations of the learner in a second of iterating, whatever the number of ranks. None at all: see "
+            "Learner and collectors for what it waits for.",
             [Query(iterations(), "{{rl_run_id}}")],
             "suffix: /s",
             look="number",
@@ -78,7 +77,7 @@ _LEARNING = Row(
             "How far the policy moved from the one that acted, in nats. Above 0.1 an update is no longer a small step: "
             "lower the learning rate or the number of epochs; for LLMs look at the train/infer gap.",
             [
-                Query(either(series("Train/approx_kl")), "{{rl_run_id}} update", RATIO_NEEDED),
+                Query(either(series("Train/approx_kl")), "{{rl_run_id}} update"),
                 Query(
                     weighted(series("ppo_actor/train_infer/kl_{estimator}", rl_train_infer_kl_estimator="k3")),
                     "{{rl_run_id}} train/infer k3",
@@ -143,7 +142,7 @@ _GOLDEN = Row(
             "Rollouts that updates consumed, and tokens trained on, a second.",
             [
                 Query(rate(series("rollout/sessions/consumed")), "{{rl_run_id}} rollouts"),
-                Query(rate(series("train_perf/tokens")), "{{rl_run_id}} tokens", THROUGHPUT_NEEDED),
+                Query(rate(series("train_perf/tokens")), "{{rl_run_id}} tokens"),
             ],
             "suffix: /s",
         ),

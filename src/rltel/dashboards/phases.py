@@ -1,14 +1,17 @@
 """Where the time of an iteration went, in PromQL: shares and parts of loops, from the histograms of phases."""
 
-from rltel.dashboards.promql import Expr, a_second, grown, own
+from rltel.dashboards.promql import Expr, grown, own
 from rltel.dashboards.series import RANK, ROLE, RUN, Series, named
 
 WAITS = "(.+_)?wait"
 """Phases in which a role waits for another."""
 _ON = f"on ({RUN}) group_left ()"
 
-LOOP = named("rl.loop.duration", key="Perf/iteration_time", unit="s").only('rl_role!="collector"')
-"""The learner's loop: a collector's has that role."""
+OF_LEARNER = 'rl_role!~"collector|controller|rollout"'
+"""Those other roles say that a loop, or a part of one, is theirs; a learner's is its process's, whatever its role."""
+
+LOOP = named("rl.loop.duration", key="Perf/iteration_time", unit="s").only(OF_LEARNER)
+"""The learner's loop."""
 
 
 def phases(role: str, kind: str) -> Series:
@@ -18,8 +21,8 @@ def phases(role: str, kind: str) -> Series:
 
 
 def iterations() -> Expr:
-    """Of the learner, a second."""
-    return own(a_second(LOOP, "_count"))
+    """Of the learner, in a second of iterating. (How many a second all ranks together make would say little.)"""
+    return own(f"{grown(LOOP, '_count')} / ({grown(LOOP, '_sum')} > 0)")
 
 
 def per_iteration(of: Series) -> Expr:

@@ -1,12 +1,13 @@
 """Robot RL: returns, episodes, losses, and what lies between collector and learner."""
 
 from rltel.dashboards.dashboard import Dashboard, Row
-from rltel.dashboards.overview import RATIO_NEEDED
 from rltel.dashboards.panel import Bound, Panel, Query
 from rltel.dashboards.promql import either, latest, rate
 from rltel.dashboards.series import series
 
 _INGRESS_NEEDED = "a replay ingress with slots: unilab-rl's SAC has one, the demo writes through a pipe"
+_VTRACE_NEEDED = "APPO's weights of old samples"
+_DELTA_NEEDED = "log probabilities of the policy that acted beside those of the one that learns: APPO's"
 _RING_NEEDED = "APPO's ring of rollouts"
 _TERMS_NEEDED = "an environment with reward terms: Pendulum has one reward"
 
@@ -111,10 +112,10 @@ _LEARNER = Row(
             "Estimated KL of an update, in nats, and the share of samples whose ratio was clipped. Above 0.3 clipped: "
             "steps are too large.",
             [
-                Query(either(series("Train/approx_kl")), "{{rl_run_id}} KL", RATIO_NEEDED),
-                Query(either(series("Train/clip_fraction")), "{{rl_run_id}} clipped", RATIO_NEEDED),
+                Query(either(series("Train/approx_kl")), "{{rl_run_id}} KL"),
+                Query(either(series("Train/clip_fraction")), "{{rl_run_id}} clipped"),
                 Query(
-                    either(series("Train/behavior_to_current_log_prob_delta")), "{{rl_run_id}} log prob", RATIO_NEEDED
+                    either(series("Train/behavior_to_current_log_prob_delta")), "{{rl_run_id}} log prob", _DELTA_NEEDED
                 ),
             ],
             "none",
@@ -124,8 +125,8 @@ _LEARNER = Row(
             "V-trace",
             "Share of weights that were clipped, and the 99th percentile before clipping: how stale the rollouts are.",
             [
-                Query(either(series("Train/vtrace_rho_clip_fraction")), "{{rl_run_id}} clipped", RATIO_NEEDED),
-                Query(latest(series("Train/vtrace_rho_p99")), "{{rl_run_id}} p99", RATIO_NEEDED),
+                Query(either(series("Train/vtrace_rho_clip_fraction")), "{{rl_run_id}} clipped", _VTRACE_NEEDED),
+                Query(latest(series("Train/vtrace_rho_p99")), "{{rl_run_id}} p99", _VTRACE_NEEDED),
             ],
             "none",
         ),
