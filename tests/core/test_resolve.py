@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import msgspec
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ from rltel.core.config import (
 )
 from rltel.core.errors import ConfigError, RltelError
 from rltel.core.resolve import disabled, resolve
+from rltel.core.sections import switch_of
 
 SECTIONS = {
     field.name: field.default for field in msgspec.structs.fields(TelemetryConfig) if isinstance(field.default, Section)
@@ -206,6 +208,13 @@ def test_a_node_of_a_larger_omegaconf_object(omegaconf):
     assert resolve(trainer.telemetry, {}) == TelemetryConfig(run=RunConfig(name="walk"))
 
 
+def test_what_an_error_says_a_destination_is_switched_on_with_does_so():
+    switches = {section: switch for section in SECTIONS if (switch := switch_of(section)) is not None}
+    assert set(SECTIONS) - switches.keys() == {"run", "names", "pipeline"}
+    for switch in switches.values():
+        assert resolve(yaml.safe_load(switch), {}).anything_on()
+
+
 def test_omegaconf_objects_are_checked(omegaconf):
     given = omegaconf.create({"trace": {"enabeld": True, "max_file_mb": "big"}, "tarce": {}})
     assert problems_of(given) == [
@@ -298,8 +307,17 @@ def test_an_unknown_key_names_the_one_that_was_meant(section, field):
             'wandb.mode: expected one of "disabled", "online", "offline", "shared", got false',
         ),
         ({"otlp": {"insecure": "no"}}, 'otlp.insecure: expected true or false or null, got "no"'),
-        ({"trace": True}, "trace: expected a mapping, got true"),
-        ({"trace": ["enabled"]}, 'trace: expected a mapping, got ["enabled"]'),
+        ({"trace": True}, "trace: expected a mapping, got true (switched on with `trace: {enabled: true}`)"),
+        (
+            {"trace": ["enabled"]},
+            'trace: expected a mapping, got ["enabled"] (switched on with `trace: {enabled: true}`)',
+        ),
+        ({"run": True}, "run: expected a mapping, got true"),
+        ({"wandb": {"enabled": True}}, "wandb.enabled: unknown key (switched on with `wandb: {mode: online}`)"),
+        (
+            {"tensorboard": {"enabled": True}},
+            'tensorboard.enabled: unknown key (switched on with `tensorboard: {path: "{run_dir}/tensorboard"}`)',
+        ),
         ({"run": {"dir": "a\0b"}}, 'run.dir: expected text without NUL characters, got "a\\u0000b"'),
         ({"run": {"log_root": "\0"}}, 'run.log_root: expected text without NUL characters, got "\\u0000"'),
         ({"wandb": {"tags": ["a", "\0"]}}, 'wandb.tags: expected text without NUL characters, got ["a", "\\u0000"]'),

@@ -197,6 +197,17 @@ class TestMistakes:
         with pytest.raises(PhaseError, match=r'the set "sac" of the learner has no "env_step"; have collector_wait, '):
             learner.phase("env_step")
 
+    def test_a_misspelt_phase(self, learner: PhaseClock) -> None:
+        with pytest.raises(PhaseError, match=r'no "learnin" \(did you mean "learning"\?\); have collector_wait, '):
+            learner.phase("learnin")
+
+    def test_a_cycle_around_another_is_told_of_sessions(self, collector: PhaseClock) -> None:
+        with (
+            collector.cycle(),
+            pytest.raises(PhaseError, match=r"before the last one ended .* use rltel\.rl\.sessions"),
+        ):
+            collector.cycle().__enter__()
+
     def test_an_iteration_that_cannot_be_begun_leaves_the_clock_usable(
         self, learner: PhaseClock, recorder: Recorder
     ) -> None:

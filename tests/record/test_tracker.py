@@ -331,7 +331,7 @@ class TestStat:
     )
     def test_masks_are_boolean(self, tracker: Tracker, taken: Taken, mask: Any) -> None:
         if mask is not None:
-            with pytest.raises(RecordError, match=r"stat\(x, y\): mask: expected a bool mask, got dtype"):
+            with pytest.raises(RecordError, match=r"stat\(x, y\): mask: expected a bool mask, got dtype .*; use "):
                 tracker.stat(x=[1.0, 2.0], y=[1.0, 2.0], mask=mask)
         with pytest.raises(RecordError, match="n: expected a bool mask, got"):
             tracker.denominator(good=[True], n=mask)

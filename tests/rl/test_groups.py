@@ -273,7 +273,7 @@ class TestGroups:
 
     def test_a_group_that_is_split_over_calls_is_refused(self) -> None:
         """A half would count as a whole group, with its variance and its pass@k made up."""
-        with pytest.raises(RecordError, match=r"4 rollouts of each prompt in one call, got 'b': 2; bring"):
+        with pytest.raises(RecordError, match=r"4 rollouts of each prompt in one call; prompt 'b' has 2; bring"):
             exported(of_groups([[(0.0, True, 1)] * 6], prompt_ids=["a", "a", "b", "a", "b", "a"]))
         with pytest.raises(RecordError, match="whole groups of 4 rollouts, got 6"):
             exported(of_groups([[(0.0, True, 1)] * 6]))

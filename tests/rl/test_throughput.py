@@ -403,6 +403,25 @@ def test_a_model_itself_says_its_config_and_is_not_called() -> None:
     assert found[0] == found[1] > 0
 
 
+def test_a_critic_s_head_is_said_or_seen() -> None:
+    from transformers import Qwen3Config, Qwen3ForTokenClassification
+
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "vocab_size": 32, "head_dim": 8}
+    config = Qwen3Config(**sizes, num_attention_heads=2, num_key_value_heads=1, num_labels=1)
+    found = []
+    for model, said in (config, {}), (config, {"head": 1}), (Qwen3ForTokenClassification(config), {}):
+        trackers, host = Trackers(Recorder()), Host()
+        train(measuring(trackers, host, model=model, **said), host, [5], 1.0)
+        found.append(trackers.export_all()["train_perf/estimated_flops"])
+    assert found[0] - found[1] == 3 * 2 * 16 * (32 - 1) * 5
+    assert found[1] == found[2]
+
+
+def test_an_estimator_is_not_told_of_a_head(trackers: Trackers, host: Host) -> None:
+    with pytest.raises(RecordError, match="throughput: head: expected none, as an estimator says what it counts"):
+        measuring(trackers, host, model=square, head=1)
+
+
 def test_a_module_without_a_config_is_refused_and_not_called(trackers: Trackers, host: Host) -> None:
     with pytest.raises(RecordError, match=r"expected a model's config .* got Linear"):
         measuring(trackers, host, model=torch.nn.Linear(1, 1))

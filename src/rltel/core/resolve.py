@@ -22,7 +22,7 @@ from rltel.core.errors import ConfigError
 from rltel.core.foreign_config import Parted, part
 from rltel.core.given import plain_config
 from rltel.core.redact import redact_url
-from rltel.core.sections import SECTIONS, TYPES, Layer
+from rltel.core.sections import SECTIONS, TYPES, Layer, switch_of
 from rltel.core.variables import OTEL_VARIABLE, RLTEL_VARIABLE, TRUE, from_environment, from_otel, without_blanks
 from rltel.core.wording import alternatives, fits, has_nul, misfit, shown, suggestion
 
@@ -122,9 +122,14 @@ def _merge_section(merged: Layer, section: str, fields: Any, problems: list[str]
     elif fields is None:
         return  # an empty section in YAML
     elif not isinstance(fields, Mapping):
-        problems.append(f"{section}: expected a mapping, got {shown(fields, section)}")
+        problems.append(f"{section}: expected a mapping, got {shown(fields, section)}{_switched_on(section)}")
     else:
         merged[section].update(fields)
+
+
+def _switched_on(section: str) -> str:
+    switch = switch_of(section)
+    return f" (switched on with `{switch}`)" if switch else ""
 
 
 def _build(section: str, fields: Mapping[str, Any], origins: Mapping[str, str], problems: list[str]) -> Section:
@@ -136,7 +141,8 @@ def _build(section: str, fields: Mapping[str, Any], origins: Mapping[str, str], 
         path = f"{section}.{name}"
         origin = origins[path]
         if name not in known:
-            problems.append(f"{path}: unknown key{suggestion(name, known)}")
+            hint = _switched_on(section) if name == "enabled" else ""
+            problems.append(f"{path}: unknown key{hint or suggestion(name, known)}")
         elif fits(value, known[name].type):
             if has_nul(value):
                 problems.append(f"{path}: expected text without NUL characters, got {shown(value, path)}")

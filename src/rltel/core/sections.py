@@ -18,3 +18,14 @@ TYPES: dict[str, Any] = {
     for field in msgspec.structs.fields(kind)
 }
 """The type of every field, by its path (``trace.enabled``)."""
+_BY_PATH = {"tensorboard": "{run_dir}/tensorboard", "jsonl": "record.jsonl"}
+
+
+def switch_of(section: str) -> str | None:
+    """How a destination is switched on, as YAML; None for a section that is no destination."""
+    fields = SECTIONS[section].__struct_fields__
+    if "enabled" in fields:
+        return f"{section}: {{enabled: true}}"
+    if "mode" in fields:
+        return f"{section}: {{mode: online}}"
+    return f'{section}: {{path: "{_BY_PATH[section]}"}}' if section in _BY_PATH else None

@@ -53,7 +53,10 @@ def as_mask(what: str, mask: Any, *, empty_is_wrong: bool = True) -> Any:
     except (TypeError, ValueError) as error:
         raise RecordError(f"{what}: expected a bool mask, got {summary(mask)}") from error
     if str(given.dtype).rpartition(".")[2] != "bool":
-        raise RecordError(f"{what}: expected a bool mask, got dtype {given.dtype} of shape {tuple(given.shape)}")
+        how = "mask.bool()" if fold.is_tensor(given) else "np.asarray(mask, bool)"
+        raise RecordError(
+            f"{what}: expected a bool mask, got dtype {given.dtype} of shape {tuple(given.shape)}; use {how}"
+        )
     if empty_is_wrong and 0 in tuple(given.shape):
         raise RecordError(f"{what}: expected a mask with elements, got shape {tuple(given.shape)}")
     return given

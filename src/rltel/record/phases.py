@@ -10,6 +10,7 @@ from typing import Any, NoReturn, Self
 
 from rltel.core.errors import PhaseError
 from rltel.core.steps import step_problem
+from rltel.core.wording import suggestion
 from rltel.record.lane import Open
 from rltel.record.phase_sets import Phase, PhaseSet
 from rltel.record.recorder import Recorder, timeline
@@ -99,12 +100,18 @@ class PhaseClock:
 
     def _refuse_name(self, what: str, name: str) -> NoReturn:
         have = ", ".join(self._spans)
-        raise PhaseError(f'{what}: the set "{self.phases.name}" of the {self.phases.role} has no "{name}"; have {have}')
+        raise PhaseError(
+            f'{what}: the set "{self.phases.name}" of the {self.phases.role} has no "{name}"'
+            f"{suggestion(name, self._spans)}; have {have}"
+        )
 
     def _begin_iteration(self, step: int | None) -> int:
         """Which iteration this is: the one after the last, if nobody says."""
         if self._in_iteration:
-            raise PhaseError(f"{self.phases.loop}: entered again before the last one ended")
+            hint = "" if self.phases.role == "learner" else "; for rollouts at the same time use rltel.rl.sessions"
+            raise PhaseError(
+                f"{self.phases.loop}: entered again before the last one ended (a clock is of one loop{hint})"
+            )
         self._in_iteration = True
         self._open_exclusive = 0
         for total in self._totals.values():

@@ -22,6 +22,7 @@ from rltel.record.tracker import Tracker
 from rltel.reduce.trackers import Trackers
 from rltel.rl.batch_timing import BatchTimer, Timed
 from rltel.rl.duplicates import counts_here
+from rltel.rl.flops.head import Head
 from rltel.rl.flops.peaks import device_peak_flops
 from rltel.rl.flops.registry import checked_flops, flops_estimator
 from rltel.rl.flops.work import FlopsEstimator
@@ -40,6 +41,7 @@ class Throughput:
     Args:
         model: what `flops_estimator` takes (a Hugging Face config or model, a mapping, a checkpoint's directory), or an
             estimator: a function of one sequence's length. None, or an architecture that is not known: no FLOPs.
+        head: as in `flops_estimator`: of a config alone, 1 is a critic's value, and None is no head at all.
         duplicated_over, data_parallel_group, group: which ranks hold the same sequences, as `counts_here` says. Without
             them every rank of the export's group counts what it is given.
         peak_flops: FLOPs a second that this rank's device can do at most, for ``mfu``. None: by the device's name.
@@ -55,6 +57,7 @@ class Throughput:
         self,
         model: Any = None,
         *,
+        head: Head = "auto",
         duplicated_over: Any = None,
         data_parallel_group: Any = None,
         group: Any = None,
@@ -67,7 +70,7 @@ class Throughput:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._counts = counts_here(duplicated_over, data_parallel_group, group)
-        self._estimator = _estimator(model)
+        self._estimator = _estimator(model, head)
         self._given_peak = _checked_peak(peak_flops)
         trackers = process_trackers() if trackers is None else trackers
         derive(prefix, trackers=trackers)
@@ -255,15 +258,17 @@ def _utilisation(work: float, seconds: float, peak: float, devices: float) -> fl
     return _rate(work, seconds * peak * devices)
 
 
-def _estimator(model: Any) -> FlopsEstimator | None:
+def _estimator(model: Any, head: Head) -> FlopsEstimator | None:
     if model is None:
         return None
     # Models and some configs can be called, too.
     if callable(model) and not any(hasattr(model, name) for name in ("model_type", "config", "forward")):
+        if head != "auto":
+            raise RecordError(f"throughput: head: expected none, as an estimator says what it counts, got {head!r}")
         checked_flops(model, 1)
         estimator: FlopsEstimator = model
         return estimator
-    return flops_estimator(model)
+    return flops_estimator(model, head=head)
 
 
 def _checked_peak(peak: float | None) -> float | None:

@@ -113,3 +113,50 @@ def test_the_vision_model_s_text_part_counts() -> None:
     assert inner is not None
     assert outer is not None
     assert inner(50) == outer(50)
+
+
+CRITICS = ["llama", "qwen2", "qwen3", "qwen3_moe"]
+
+
+def of_one_value(name: str) -> tuple[Any, Any]:
+    config = config_of(name)
+    config.num_labels = 1
+    return getattr(transformers, MODELS[name][1].replace("ForCausalLM", "ForTokenClassification"))(config), config
+
+
+@pytest.mark.parametrize("name", CRITICS)
+def test_a_critic_has_no_language_model_s_head(name: str) -> None:
+    """A head of one value a token: the model says so itself, its config alone cannot."""
+    model, config = of_one_value(name)
+    head_dim = MODELS[name][3]
+    hidden = 4 * (LENGTH * LENGTH - causal_pairs(LENGTH, None))
+    tokens = torch.randint(1, SIZES["vocab_size"], (1, LENGTH))
+    with FlopCounterMode(display=False) as counter:
+        model.train()(input_ids=tokens).logits.sum().backward()
+    for estimate in (flops_estimator(model), flops_estimator(config, head=1)):
+        assert estimate is not None
+        assert counter.get_total_flops() == estimate(LENGTH) + 3 * 4 * 4 * head_dim * hidden
+
+
+def test_a_body_alone_has_no_head_and_one_with_a_critic_s_on_top_has_that() -> None:
+    config = config_of("qwen3")
+    body = transformers.Qwen3Model(config)
+
+    class Critic(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.config, self.body, self.value = config, body, torch.nn.Linear(24, 2)
+
+    for model, head in ((body, None), (Critic(), 2), (transformers.Qwen3ForCausalLM(config), "lm")):
+        found, said = flops_estimator(model), flops_estimator(config, head=head)
+        assert found is not None
+        assert said is not None
+        assert found(LENGTH) == said(LENGTH)
+
+
+def test_what_is_said_of_the_head_holds_for_a_model_too() -> None:
+    model, config = of_one_value("llama")
+    found, said = flops_estimator(model, head="lm"), flops_estimator(config)
+    assert found is not None
+    assert said is not None
+    assert found(LENGTH) == said(LENGTH)

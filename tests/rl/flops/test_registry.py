@@ -98,3 +98,15 @@ def test_packed_sequences_count_one_by_one() -> None:
     )
     assert estimate is not None
     assert 2 * estimate(100) < estimate(200)
+
+
+@pytest.mark.parametrize("head", [-1, True, 1.0, "value", "1"])
+def test_what_is_no_head_is_refused(head: Any) -> None:
+    with pytest.raises(RecordError, match=r'head: expected "auto", "lm", None or a number of outputs >= 0, got'):
+        flops_estimator(TINY, head=head)
+
+
+def test_a_factory_of_ones_own_says_itself_what_head_it_counts() -> None:
+    register_flops_estimator("mine", lambda config: lambda length: 1.0)
+    with pytest.raises(RecordError, match="mine: head: expected none, as its own factory says what it counts, got 1"):
+        flops_estimator(TINY, head=1)

@@ -8,7 +8,8 @@ from typing import Any
 
 from rltel.core.errors import RecordError
 from rltel.rl.flops import dense, qwen_moe
-from rltel.rl.flops.config import text_config
+from rltel.rl.flops.config import Dimensions, text_config
+from rltel.rl.flops.head import Head, checked_head, with_head
 from rltel.rl.flops.work import FlopsEstimator
 
 _log = logging.getLogger("rltel")
@@ -28,6 +29,7 @@ _factories: dict[str, FlopsFactory] = {
     "qwen3_5_moe": qwen_moe.qwen3_5_moe,
     "qwen3_5_moe_text": qwen_moe.qwen3_5_moe,
 }
+_ours = frozenset(_factories.values())
 _said: set[str] = set()
 
 
@@ -48,16 +50,20 @@ def register_flops_estimator(model_type: str, factory: FlopsFactory) -> None:
     _factories[model_type] = factory
 
 
-def flops_estimator(config: Any) -> FlopsEstimator | None:
+def flops_estimator(config: Any, *, head: Head = "auto") -> FlopsEstimator | None:
     """The estimator for a model; None, said once, if none is registered for its type.
 
     Args:
         config: a Hugging Face config object (or a model that has one), a mapping with the same names, or the path of a
             local checkpoint. Where it has a ``text_config``, that counts.
+        head: which head counts. ``auto``: the one that a given model has; with a config alone, a language model's.
+            ``lm``: a language model's. A number: so many outputs (1: a critic's value). None: none.
 
     Packed sequences count one by one: sum over their lengths, since attention grows with the square of each.
-    Raises `RecordError` that names the field if the config cannot be right, or the estimator's answer for one token.
+    Raises `RecordError` that names the field if the config cannot be right, or the estimator's answer for one token;
+    and for a ``head`` where `register_flops_estimator` put a factory, which alone knows what it counts.
     """
+    checked_head(head)
     text, types = text_config(config)
     factory = next((_factories[each] for each in types if each in _factories), None)
     if factory is None:
@@ -66,6 +72,12 @@ def flops_estimator(config: Any) -> FlopsEstimator | None:
     estimate = factory(text)
     if not callable(estimate):
         raise RecordError(f"flops: {types[0]}: expected its factory to return a function, got {estimate!r}")
+    if factory in _ours:
+        estimate = with_head(estimate, Dimensions(text), head, config)
+    elif head != "auto":
+        raise RecordError(
+            f"flops: {types[0]}: head: expected none, as its own factory says what it counts, got {head!r}"
+        )
     checked_flops(estimate, 1, types[0])
     return estimate
 

@@ -53,9 +53,9 @@ def _refuse_parts(of_prompt: dict[Hashable, list[int]], group_size: int) -> None
     """A part of a group would count as a whole one, and its zero variance or its pass@k would be made up."""
     sizes = Counter({prompt: len(group) for prompt, group in of_prompt.items() if len(group) != group_size})
     if sizes:
-        shown = ", ".join(f"{prompt!r:.60}: {size}" for prompt, size in list(sizes.items())[:5])
+        shown = ", ".join(f"prompt {prompt!r:.60} has {size}" for prompt, size in list(sizes.items())[:5])
         raise RecordError(
-            f"groups: expected {group_size} rollouts of each prompt in one call, got {shown}"
+            f"groups: expected {group_size} rollouts of each prompt in one call; {shown}"
             f"{' ...' if len(sizes) > 5 else ''}; bring a prompt's rollouts to one process before they are recorded"
         )
 
