@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
+from dataclasses import asdict
 from multiprocessing.util import Finalize
 from types import NoneType
 from typing import Any
@@ -27,6 +28,7 @@ from rltel.reduce.ranks import tell
 from rltel.reduce.stats import Stats
 from rltel.reduce.trackers import Trackers, of_process
 from rltel.reduce.workers import Receiver, Sender
+from rltel.runs.processes import End
 from rltel.runs.run_summary import checked_fields
 from rltel.telemetry import Telemetry, checked, checked_media
 
@@ -150,9 +152,9 @@ class Process:
                 environ[name] = before
         return environ
 
-    def _release(self) -> None:
+    def _release(self, end: End | None = None) -> None:
         if self._claim is not None:
-            self._claim.release()
+            self._claim.release(None if end is None else asdict(end))
             self._claim = None
 
     def shutdown(self, *, linger: bool = True) -> None:
@@ -162,7 +164,7 @@ class Process:
         if telemetry is None:
             return
         telemetry.shutdown(linger=linger)
-        self._release()
+        self._release(telemetry.end)
         for name, before in self._published.items():
             self._environ.pop(name, None)
             if before is not None:
@@ -218,9 +220,9 @@ class Process:
             record.put(fields)
 
     def noticed(self, error: BaseException) -> None:
-        """An exception came out of a step: the run's summary may have to say so."""
-        if self.telemetry is not None and self.telemetry.run_record is not None:
-            self.telemetry.run_record.noticed(error)
+        """An exception came out of a step: how the process ended may have to say so."""
+        if self.telemetry is not None:
+            self.telemetry.noticed(error)
 
     def forget(self) -> None:
         """In a forked child: start empty. The parent's files, threads and numbers are not ours."""

@@ -38,6 +38,7 @@ from rltel.record.device.device_timeline import device_timeline
 from rltel.record.recorder import Recorder, timeline
 from rltel.record.records import Ids
 from rltel.reduce.clock_offsets import ClockOffset, measure_offsets
+from rltel.reduce.own_rank import OwnRank
 from rltel.reduce.ranks import tell
 from rltel.reduce.snapshot import Snapshot
 from rltel.reduce.stats import snapshot_of
@@ -45,7 +46,11 @@ from rltel.reduce.trackers import Trackers
 from rltel.rl.sessions.file import SessionFile
 from rltel.rl.sessions.log import SessionLog
 from rltel.rl.sessions.registry import process_sessions
+from rltel.runs.ending import Ending
+from rltel.runs.processes import End, end_of
+from rltel.runs.run_config import sections_of
 from rltel.runs.run_record import RunRecord
+from rltel.runs.scrub import Scrub, home
 
 _log = logging.getLogger("rltel")
 _JSONL_BYTES = 1000  # about what a metric of a commit that waits to be written holds in memory
@@ -100,6 +105,7 @@ class Telemetry:
         self._destinations: list[Destination] = []
         self._strict = StrictNames(algorithm=algorithm_named(config.run.algo or "")) if config.names.strict else None
         self._removed = RemovedTags(self._destination("commit").dropped)
+        self._own_rank = OwnRank(is_writer=identity.is_writer, world_size=identity.world_size)
         self._sinks = OpenSinks()
         self._lock = threading.Lock()
         self._commits = 0
@@ -111,6 +117,9 @@ class Telemetry:
         self._pipeline: Pipeline | None = None
         self.run_record: RunRecord | None = None
         """What the run says about itself; only its writer has one."""
+        self.end: End | None = None
+        """How this process ended; None while it goes on."""
+        self._ending = Ending()  # of a process that is not the writer: whose record watches itself
         if identity.run_dir is not None:
             with contextlib.ExitStack() as undo:
                 undo.push(self._close_last)
@@ -124,6 +133,9 @@ class Telemetry:
         if self.identity.is_writer:
             self.run_record = self._make_record()
             undo.callback(self.run_record.abandon)
+        else:
+            self._ending.watch()
+            undo.callback(self._ending.unwatch)
         self._open_jsonl(run_dir)
         timeline = self._open_timeline(run_dir)
         for worker in timeline.workers:
@@ -284,9 +296,11 @@ class Telemetry:
         """
         given = checked(stats, step=step, env_steps=env_steps, epoch=epoch, epoch_step=epoch_step, axis=axis)
         if given is not None:
+            self._own_rank.given(stats, axis)
             self._commit(given, step, env_steps, epoch, epoch_step, axis)
             return
         with self._trackers.taken(derive=True) as snapshot:
+            self._own_rank.recorded(snapshot, axis, step)
             self._commit(snapshot, step, env_steps, epoch, epoch_step, axis)
 
     def _commit(
@@ -314,6 +328,8 @@ class Telemetry:
             self._pipeline.submit(commit)
             if self.run_record is not None:
                 self.run_record.observe(commit)
+            else:
+                self._ending.goes_on()
 
     def _record(self, commit: Commit) -> None:
         """The run's own record comes first: when this returns, the commit survives the process."""
@@ -364,6 +380,7 @@ class Telemetry:
         """In a forked child: do nothing from here on. Threads, files and sockets are the parent's."""
         self._lock = threading.Lock()
         self._closed = True
+        self._ending.unwatch()
         if self.run_record is not None:
             self.run_record.abandon()
 
@@ -377,8 +394,7 @@ class Telemetry:
             if self._closed:
                 return
             self._closed = True
-        if self.run_record is not None:
-            self.run_record.ends()
+        self._ends()
         if self._device is not None:
             self._device.close()
         if self._pipeline is not None:
@@ -395,6 +411,20 @@ class Telemetry:
             lost = sum(destination.dropped_totals.values())
             if lost:
                 _log.warning("%s: lost %d in all (%s)", destination.name, lost, destination.dropped_totals)
+
+    def noticed(self, error: BaseException) -> None:
+        """An exception came out of a step."""
+        (self._ending if self.run_record is None else self.run_record).noticed(error)
+
+    def _ends(self) -> None:
+        """The end begins: how, is what the process leaves in the run directory."""
+        if self.run_record is not None:
+            self.run_record.ends()
+            self.end = self.run_record.end
+        elif self.run_dir is not None:
+            shown = Scrub([sections_of(self.config), self._environ], None if self.config.run.include_host else home())
+            self.end = end_of(self.identity.name, self._ending.outcome(), self._clock.realtime_ns(), shown)
+            self._ending.unwatch()
 
     def _show_video(self) -> None:
         """The video that the run made goes where videos are held, unless the trainer has shown it."""

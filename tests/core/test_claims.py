@@ -86,6 +86,23 @@ def test_releasing_twice_does_nothing(tmp_path):
     assert place(claim_place(tmp_path, "learner", 0)) == (0, 2)
 
 
+def test_how_the_holder_ended_is_kept_as_it_was_said_first(tmp_path):
+    claim = claim_place(tmp_path, "learner", 0)
+    claim.release({"status": "failed"})
+    claim.release({"status": "completed"})
+    assert json.loads(claim.path.with_suffix(".ended").read_text()) == {"status": "failed"}
+    assert place(claim_place(tmp_path, "learner", 0)) == (0, 2)
+
+
+def test_a_full_disk_keeps_nobody_from_ending(tmp_path, monkeypatch):
+    def full(path, content):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("rltel.core.claims.replace", full)
+    claim_place(tmp_path, "learner", 0).release({"status": "failed"})
+    assert place(claim_place(tmp_path, "learner", 0)) == (0, 2)
+
+
 def test_releasing_after_the_directory_went_does_nothing(tmp_path):
     claim = claim_place(tmp_path / "run", "learner", 0)
     claim.path.unlink()

@@ -5,11 +5,12 @@ import os
 import pty
 import re
 import termios
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from export.making import FakeClock, commit, recorded, run_python
+from export.making import TIME_NS, FakeClock, commit, recorded, run_python
 from rltel.export.commit import Commit
 from rltel.export.console import ConsoleSink
 from rltel.names.catalogue import Catalogue, Entry
@@ -27,7 +28,7 @@ class Console:
 
     def write(self, made: Commit, after_s: float = 0.0) -> None:
         self.clock.now += int(after_s * SECOND)
-        self.sink.write(made, [])
+        self.sink.write(replace(made, time_ns=TIME_NS + self.clock.now), [])
 
     @property
     def lines(self) -> list[str]:
@@ -53,6 +54,15 @@ class TestIntervals:
         assert console.lines == []
         console.sink.close()
         assert console.lines == ["step 3 | x 1"]
+
+    def test_an_axis_that_stopped_has_its_line_with_the_next_interval(self) -> None:
+        console = Console()
+        console.write(commit({"x": 1.0}, step=1, number=0), after_s=1)
+        console.write(commit({"y": 2.0}, step=5, number=1, axis="eval"), after_s=1)
+        console.write(commit({"x": 3.0}, step=2, number=2), after_s=8)
+        assert console.lines == ["eval step 5 | y 2", "step 2 | x 3"]
+        console.sink.close()
+        assert len(console.lines) == 2
 
     def test_but_not_twice(self) -> None:
         console = Console()
@@ -106,6 +116,15 @@ class TestLine:
             "step 30 | 1.0 it/s | x 1",
             "rollout step 8030 | 1.0 it/s | x 1",
         ]
+
+    def test_the_last_line_s_rate_is_that_of_the_steps_whenever_it_is_printed(self) -> None:
+        """Saving a model between the last step and the end is no slower training."""
+        console = Console()
+        for step in range(1, 26):
+            console.write(commit({"x": 1.0}, step=step, number=step), after_s=0.5)
+        console.clock.now += 30 * SECOND
+        console.sink.close()
+        assert console.lines == ["step 20 | x 1", "step 25 | 2.0 it/s | x 1"]
 
     def test_what_is_not_finite_is_shown(self) -> None:
         console = Console()

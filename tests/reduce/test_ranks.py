@@ -28,6 +28,7 @@ from rltel.core.errors import ReductionError
 from rltel.record.kinds import KINDS, PHASE_MS, PHASE_S, TIMING
 from rltel.record.recorder import Recorder
 from rltel.record.tracker import Tracker
+from rltel.reduce.lost_peers import is_lost_peer
 from rltel.reduce.ranks import RankReducer
 from rltel.reduce.snapshot import Snapshot
 from rltel.reduce.trackers import Trackers
@@ -762,7 +763,9 @@ def test_a_rank_that_dies_while_exporting(tmp_path: Path) -> None:
             dist.all_reduce = lambda *a, **k: os._exit(9) if a[0].dtype == torch.float64 else real(*a, **k)
         begin = time.monotonic()
         message = failure_of(lambda: export(trackers))
-        return bool(message), time.monotonic() - begin < 8, dict(trackers.export_all())
+        says = ("reducing 2 keys (x, y)", "lost another rank of [0, 1, 2]", "the other ranks' errors", "gloo")
+        told = all(each in message for each in says) or message
+        return told, time.monotonic() - begin < 8, dict(trackers.export_all())
 
     with ranks(3, tmp_path, timeout_s=5.0) as group:
         first, dead, last = group.outcomes(on_rank, timeout=30)
@@ -770,6 +773,22 @@ def test_a_rank_that_dies_while_exporting(tmp_path: Path) -> None:
     for rank, outcome in ((0, first), (2, last)):
         assert not isinstance(outcome, RankError), outcome
         assert outcome == (True, True, {"x": rank, "x__count": 1, "y": 1.0, "y__count": 1})
+
+
+@pytest.mark.xdist_group("dying ranks")
+def test_a_lost_rank_is_told_with_the_step_and_what_the_group_raised(tmp_path: Path) -> None:
+    def on_rank(rank: int) -> Any:
+        if rank == 1:
+            os._exit(9)
+        try:
+            fresh().export_all(reduce_group=dist.group.WORLD, step=7)
+        except ReductionError as error:
+            return str(error).startswith("reducing over ranks at step 7: rank 0"), is_lost_peer(error.__cause__)
+        return "no error"
+
+    with ranks(2, tmp_path, timeout_s=5.0) as group:
+        first, _ = group.outcomes(on_rank, timeout=30)
+    assert first == (True, True)
 
 
 def halves() -> Any:

@@ -9,13 +9,13 @@ import json
 import os
 import platform
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from rltel.core.files import publish
+from rltel.core.files import publish, replace
 
 _FOLDER = "claims"
 
@@ -29,10 +29,14 @@ class Claim:
     index: int
     incarnation: int
 
-    def release(self) -> None:
-        """Say that the holder has ended (a second time does nothing)."""
+    def release(self, how: Mapping[str, Any] | None = None) -> None:
+        """Say that the holder has ended, and ``how``, as plain data (a second time does nothing)."""
+        ended = self.path.with_suffix(".ended")
+        with contextlib.suppress(OSError):  # a full disk: that it has ended matters more
+            if how is not None and not ended.exists():
+                replace(ended, how)
         with contextlib.suppress(OSError):  # the directory is gone: so is the place
-            self.path.with_suffix(".ended").touch()
+            ended.touch()
 
 
 def claim_place(run_dir: Path, role: str, wanted: int, *, rank_is_unique: bool = False) -> Claim:

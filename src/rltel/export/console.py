@@ -51,7 +51,7 @@ class ConsoleSink:
         self._latest: dict[str, dict[str, float]] = {}  # of each axis
         self._pending: dict[str, Commit] = {}
         self._printed_ns = now()
-        self._printed_steps: dict[str, tuple[int, int]] = {}  # of each axis: the step, and when
+        self._printed_steps: dict[str, tuple[int, int]] = {}  # of each axis: the step, and when it was made
 
     def describe(self) -> str:
         """Where the lines go, and how often."""
@@ -62,18 +62,24 @@ class ConsoleSink:
         self._pending[commit.axis] = commit
         self._latest.setdefault(commit.axis, {}).update(without_experts(commit.values))
         if self._now() - self._printed_ns >= self._interval_ns:
-            self._print(commit)
+            self._print_pending()
 
     def flush(self) -> None:
         """Lines wait for their interval."""
 
     def close(self) -> None:
         """The last commit of each axis, if it was not printed."""
-        for commit in list(self._pending.values()):
+        self._print_pending()
+
+    def _print_pending(self) -> None:
+        """Every axis that has something new: one that stopped since does not wait for the end."""
+        pending, self._pending = self._pending, {}
+        self._printed_ns = self._now()
+        for commit in sorted(pending.values(), key=lambda each: each.number):
             self._print(commit)
 
     def _print(self, commit: Commit) -> None:
-        now, latest = self._now(), self._latest[commit.axis]
+        now, latest = commit.time_ns, self._latest[commit.axis]  # when it was made: a line may come much later
         axis = "" if commit.axis == "train" else f"{printable(commit.axis)} "
         parts = [f"{axis}step {commit.step}"]
         if commit.env_steps is not None:
@@ -86,8 +92,6 @@ class ConsoleSink:
         else:
             print(self._line(parts, latest), file=self._stream, flush=True)
         self._printed_steps[commit.axis] = commit.step, now
-        self._printed_ns = now
-        self._pending.pop(commit.axis, None)
 
     def _draws(self) -> bool:
         """Whether a table is wanted and there is a terminal to draw it on (`FORCE_COLOR` makes a file none)."""

@@ -11,7 +11,8 @@ cost does not depend on how often that key comes back, and hardly on the number 
 import logging
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,10 +20,12 @@ import numpy.typing as npt
 
 from rltel.core.errors import ReductionError
 from rltel.reduce.layout import Layout, Ranks, columns_of
+from rltel.reduce.lost_peers import is_lost_peer
 from rltel.reduce.snapshot import Metric, Snapshot, gauge_of
 
 _log = logging.getLogger("rltel")
 Take = Callable[[], Snapshot]
+_NAMED = 3  # keys in an error
 _PAIR = 2  # between two ranks gathering moves no more than reducing, in one collective instead of two
 
 
@@ -68,8 +71,8 @@ class RankReducer:
             outliers: also say which rank holds each extreme, by gathering the extremes instead of reducing them.
             step: which all ranks must be at, if given: one that caught an exception may be a step ahead.
 
-        Raises `ReductionError` or `RecordError` on every rank alike if one cannot export or kinds conflict, and what
-        the group raises if a peer dies.
+        Raises `ReductionError` or `RecordError` on every rank alike if one cannot export or kinds conflict;
+        `ReductionError` from what the group raises if a peer dies.
         """
         given = own_groups or {}
         main = _Group(group, is_writer, step)
@@ -78,6 +81,7 @@ class RankReducer:
         snapshot, own = Snapshot(), _Own()
         try:
             snapshot = take()
+            main.about = sync.about = snapshot
             joinable = {_ranks_of(each): each for each in set(given.values())}
             joinable.update({sync.ranks: sync.handle, main.ranks: main.handle})
             own = _Own(_elsewhere({key: given[key] for key in snapshot if key in given}, main), joinable)
@@ -94,6 +98,7 @@ class RankReducer:
     ) -> dict[str, Metric]:
         mine = Snapshot({key: metric for key, metric in snapshot.items() if own.ranks.get(key) == ranks})
         member = _Group(own.groups[ranks], is_writer)
+        member.about = mine
         return self._reduce(mine, member, member, _Own(), None, outliers)
 
     def _reduce(
@@ -193,6 +198,8 @@ class _Group:
         self.is_writer = bool(is_writer)
         self._writer = _UNKNOWN if is_writer is None else _ME + self.global_rank if is_writer else _NOT_ME
         self._step = -1 if step is None else step
+        self.about: Mapping[str, Metric] = {}
+        """What is being reduced, for errors."""
         self._device = _device_of(self._dist.get_backend(group))
 
     def agree(self, signature: int, has_new: bool, failing: int) -> list[int]:
@@ -203,7 +210,8 @@ class _Group:
         torch = sys.modules["torch"]
         mine = [signature, -signature, int(has_new), failing, self._writer, self._step, -self._step]
         told = torch.tensor(mine, dtype=torch.int64, device=self._device)
-        self._dist.all_reduce(told, op=self._dist.ReduceOp.MAX, group=self.handle)
+        with self._in_touch():
+            self._dist.all_reduce(told, op=self._dist.ReduceOp.MAX, group=self.handle)
         agreed: list[int] = told.tolist()
         return agreed
 
@@ -213,13 +221,14 @@ class _Group:
         None for an empty one (it then is empty on every rank).
         """
         sent = [(self._vector(values), op) for values, op in vectors]
-        under_way = [
-            self._dist.all_reduce(vector, op=getattr(self._dist.ReduceOp, op), group=self.handle, async_op=True)
-            for vector, op in sent
-            if len(vector)
-        ]
-        for work in under_way:
-            work.wait()
+        with self._in_touch():
+            under_way = [
+                self._dist.all_reduce(vector, op=getattr(self._dist.ReduceOp, op), group=self.handle, async_op=True)
+                for vector, op in sent
+                if len(vector)
+            ]
+            for work in under_way:
+                work.wait()
         return [vector.tolist() for vector, _ in sent]
 
     def _vector(self, values: list[float]) -> Any:
@@ -233,15 +242,32 @@ class _Group:
         torch = sys.modules["torch"]
         mine = self._vector(values)
         everything = [torch.empty_like(mine) for _ in self.ranks]
-        self._dist.all_gather(everything, mine, group=self.handle)
+        with self._in_touch():
+            self._dist.all_gather(everything, mine, group=self.handle)
         gathered: npt.NDArray[np.float64] = torch.stack(everything).cpu().numpy()
         return gathered
 
     def gather(self, told: Any) -> list[Any]:
         """What each rank tells, in the order of ranks."""
         everything: list[Any] = [None] * len(self.ranks)
-        self._dist.all_gather_object(everything, told, group=self.handle)
+        with self._in_touch():
+            self._dist.all_gather_object(everything, told, group=self.handle)
         return everything
+
+    @contextmanager
+    def _in_touch(self) -> Iterator[None]:
+        """A collective. What the group raises says only that another rank is gone: say where, and where to look."""
+        try:
+            yield
+        except RuntimeError as error:  # those of torch.distributed are such
+            if not is_lost_peer(error):
+                raise
+            step = "" if self._step < 0 else f" at step {self._step}"
+            raise ReductionError(
+                f"reducing {_some(self.about)}{step}: rank {self.global_rank} lost another rank of "
+                f"{list(self.ranks)}; what happened is in the other ranks' errors: those of the run are in "
+                f'run_summary.json, "processes" ({type(error).__name__}: {error})'
+            ) from error
 
 
 def tell(group: Any, told: Any) -> list[Any]:
@@ -279,6 +305,14 @@ def _device_of(backend: str) -> Any:
     """Where a collective's buffers must lie."""
     torch = sys.modules["torch"]
     return torch.device("cuda", torch.cuda.current_device()) if "nccl" in backend else torch.device("cpu")
+
+
+def _some(keys: Iterable[str]) -> str:
+    """The first of these keys, and how many there are."""
+    known = list(keys)
+    if not known:
+        return "over ranks"
+    return f"{len(known)} keys ({', '.join(known[:_NAMED])}{', ...' if len(known) > _NAMED else ''})"
 
 
 def _failures(reasons: list[str | None]) -> str:

@@ -127,8 +127,8 @@ class Trackers:
             is_writer: whether this process's value counts for gauges that merge by ``writer``.
             step: which all ranks must be at, if given.
 
-        Raises `ReductionError` on every rank alike if one of them cannot export, and what the group raises if a peer
-        dies. Nothing is reset then.
+        Raises `ReductionError` on every rank alike if one of them cannot export, and where a peer died (from what the
+        group raises). Nothing is reset then.
         """
         name = reader or ""
         reducer = self._reducers.get(name) or RankReducer()  # an unknown reader fails in `read`, for all ranks to hear

@@ -120,6 +120,14 @@ def utc(time_ns: int) -> str:
     return datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat(timespec="milliseconds")
 
 
+def ns_of(told: Any) -> int:
+    """The time that `utc` wrote, ns since the epoch; 0 for what is none."""
+    try:
+        return int(datetime.fromisoformat(str(told)).timestamp() * 1e3) * 1_000_000
+    except ValueError:
+        return 0
+
+
 def current_device() -> str | None:
     """The card that this thread works on, if the program has started CUDA: ``cuda:1``. Each thread has its own."""
     torch = sys.modules.get("torch")

@@ -21,13 +21,15 @@ from rltel.runs.ending import Ending, Outcome
 from rltel.runs.git_state import git_state
 from rltel.runs.hardware import hardware
 from rltel.runs.layout import RUN_CONFIG, RUN_SUMMARY, video_of
+from rltel.runs.processes import End, cause, end_of, ends, told
 from rltel.runs.progress import Progress
 from rltel.runs.run_config import current_device, run_config, sections_of
-from rltel.runs.run_summary import RUNNING, Now, checked_fields, earlier_starts, run_summary
+from rltel.runs.run_summary import RUNNING, Now, checked_fields, earlier_starts, end_ns, run_summary
 from rltel.runs.scrub import Scrub, home
 
 EVERY_S = 10.0
 _PATIENCE_S = 0.5
+_MOMENT_S, _LOOK_EVERY_S = 1.0, 0.05  # how long the end waits for the rank that failed first to say so
 
 
 class RunRecord:
@@ -75,6 +77,8 @@ class RunRecord:
         self._found: dict[str, Any] = {}
         self._shown_ns = 0
         self._outcome: Outcome | None = None
+        self._end: End | None = None
+        self._others: list[End] = []  # how the run's other processes ended
         self._closed = False
         self._lock = threading.Lock()  # the numbers; held for a few instructions
         self._writing = threading.Lock()
@@ -164,15 +168,46 @@ class RunRecord:
     def ends(self) -> None:
         """The end begins: the summary has the final status from here on, should the rest take too long."""
         self._outcome = self._seen()
+        self._end = end_of(self._identity.name, self._outcome, self._clock.realtime_ns(), self._scrub)
         self._ending.unwatch()
+        self._look_around()
         self._write_summary()
 
+    @property
+    def end(self) -> End | None:
+        """How this process ended; None while it goes on."""
+        return self._end
+
+    def _look_around(self) -> None:
+        """How the run's other processes ended, as far as they have."""
+        try:
+            self._others = ends(self._run_dir, self._identity.name, end_ns(self._before.starts), self._started_ns)
+        except Exception as error:  # what stands there must not cost the summary
+            self._account.failed(error, count=0)
+
+    def _wait_for_cause(self, timeout_s: float) -> None:
+        """Another rank failed first: it is about to say why."""
+        deadline = time.monotonic() + timeout_s
+        while self._end is not None and self._end.lost_peer and cause(self._end, self._others) is None:
+            if time.monotonic() >= deadline or any(
+                each.killed and each.role == self._end.role for each in self._others
+            ):
+                return
+            time.sleep(_LOOK_EVERY_S)
+            self._look_around()
+
     def close(self, timeout_s: float = _PATIENCE_S) -> None:
-        """The end: both files as they stay. Waits this long at most for the thread. A second call does nothing."""
+        """The end: both files as they stay. A second call does nothing.
+
+        Waits this long at most for the thread; and up to a second for the failure of another rank to be told, if that
+        is what ended this one.
+        """
         if self._closed:
             return
         if self._outcome is None:
             self.ends()
+        self._look_around()
+        self._wait_for_cause(min(_MOMENT_S, self._settings.pipeline.shutdown_timeout_s))
         self._closed = True
         self._wake.set()
         deadline = time.monotonic() + timeout_s
@@ -227,12 +262,20 @@ class RunRecord:
             (self._clock.monotonic_ns() - self._began_ns) / 1e9,
             RUNNING if outcome is None else outcome.status,
             None if outcome is None else outcome.error,
+            self._told(),
         )
         with self._lock:
             said = {name: value for name, value in self._fields.items() if name not in ("status", "error")}
             made = run_summary(now, self._before, self._progress, {**about, **said})
         summary: dict[str, Any] = self._scrub(made)
         return summary
+
+    def _told(self) -> dict[str, Any]:
+        """What the processes of the run say of its end. What the trainer itself said, in words, stays."""
+        if self._end is None:
+            return {}
+        keeps_error = isinstance(self._fields.get("error"), str)
+        return told(self._end, self._others, keeps_status="status" in self._fields, keeps_error=keeps_error)
 
     def _portable(self, path: str) -> str:
         """A path in the run directory is still right after that was moved."""

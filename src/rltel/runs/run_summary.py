@@ -1,7 +1,7 @@
 """``run_summary.json``: how a run went, over all of its starts. UniLab's names where it has one."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,12 @@ from rltel.runs.killed import made_up_for
 from rltel.runs.layout import RUN_SUMMARY
 from rltel.runs.manifest import check_manifest
 from rltel.runs.plain import plain
+from rltel.runs.processes import End, ends, of_entry, text_of, told, type_of
 from rltel.runs.progress import Progress, better
 from rltel.runs.recorded import is_running
-from rltel.runs.run_config import utc
+from rltel.runs.run_config import ns_of, utc
 
 RUNNING = "running"
-_MAX_TEXT = 10_000
 _MAX_STARTS = 100
 TRAINERS = frozenset(
     {"final_mean_reward", "best_mean_reward", "mean_episode_length", "last_checkpoint", "trace_path", "wandb_run_url"}
@@ -53,6 +53,8 @@ class Now:
     wall_time_s: float
     status: str = RUNNING
     error: BaseException | str | None = None
+    told: Mapping[str, Any] = field(default_factory=dict)
+    """What its processes say of the end (`processes.told`)."""
 
 
 def run_summary(now: Now, before: Before, progress: Progress, about: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,8 +64,10 @@ def run_summary(now: Now, before: Before, progress: Progress, about: Mapping[str
     env_steps = before.env_steps if progress.last_env_steps is None else progress.last_env_steps
     summary = {
         "status": now.status,
-        "error_type": type(now.error).__name__ if isinstance(now.error, BaseException) else None,
-        "error": None if now.error is None else _text_of(now.error),
+        "error_type": type_of(now.error),
+        "error": text_of(now.error),
+        "error_process": None if now.error is None else identity.name,
+        "processes": [],
         "run_id": identity.run_id,
         "process": identity.name,
         "incarnations": before.count + 1,
@@ -84,14 +88,10 @@ def run_summary(now: Now, before: Before, progress: Progress, about: Mapping[str
         "metric_schema_version": METRIC_SCHEMA_VERSION,
         **{name: value for name, value in about.items() if value is not None},
         "starts": [*before.starts, _start(now, progress)][-_MAX_STARTS:],
+        **now.told,
     }
     made: dict[str, Any] = plain(summary, "summary", lenient=True)
     return made
-
-
-def _text_of(error: BaseException | str) -> str:
-    text = str(error)
-    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}... ({len(text)} characters)"
 
 
 def _start(now: Now, progress: Progress) -> dict[str, Any]:
@@ -182,11 +182,47 @@ def read_run_summary(run_dir: Path) -> dict[str, Any] | None:
 
     A run whose process is gone though the file says ``running`` was killed: its status reads ``interrupted``. On
     another host than its own it counts as running until it has ended cleanly.
+
+    Where it was killed, or its own error says only that another rank is gone, the processes' own words about their end
+    complete it: they may have come later.
     """
     found = read_json(run_dir / RUN_SUMMARY)
-    if found is not None and found.get("status") == RUNNING and not is_running(run_dir, str(found.get("process"))):
-        return {**found, "status": "interrupted"}
-    return found
+    if found is None:
+        return None
+    process = str(found.get("process"))
+    if found.get("status") == RUNNING:
+        if is_running(run_dir, process):
+            return found
+        found["status"] = "interrupted"
+        return {**found, **told(End(process, "interrupted", killed=True), _others(run_dir, found))}
+    own = _own_entry(found)
+    if own is None or not own.lost_peer or found.get("error_process") != process:
+        return found
+    return {**found, **told(own, _others(run_dir, found))}
+
+
+def _own_entry(found: Mapping[str, Any]) -> End | None:
+    """The writer's own end, as the list has it."""
+    listed = found.get("processes")
+    for entry in listed if isinstance(listed, list) else ():
+        if isinstance(entry, dict) and entry.get("process") == found.get("process"):
+            return of_entry(entry)
+    return None
+
+
+def _others(run_dir: Path, found: Mapping[str, Any]) -> list[End]:
+    """How the others of the last start ended."""
+    listed = found.get("starts")
+    starts = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    began_ns = ns_of(starts[-1].get("started_at_utc")) if starts else 0
+    return ends(run_dir, str(found.get("process")), end_ns(starts[:-1]), began_ns)
+
+
+def end_ns(starts: Sequence[Mapping[str, Any]]) -> int:
+    """When the last of these starts was over (ns since the epoch); 0 without any."""
+    if not starts:
+        return 0
+    return ns_of(starts[-1].get("started_at_utc")) + int((_number(starts[-1].get("wall_time_sec")) or 0.0) * 1e9)
 
 
 def _number(value: Any) -> float | None:
