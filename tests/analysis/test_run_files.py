@@ -37,7 +37,14 @@ def test_several_of_a_folder_that_says_whose_it_is_are_one_run(tmp_path: Path) -
     events = [write_run(tmp_path / "tensorboard", ["x"]) for _ in range(3)]
     late = [write_run(tmp_path / "tensorboard" / name, ["x"]) for name in ("out_of_order", "out_of_order-2")]
     found = find_run(tmp_path)
-    assert ([*found.events], [*found.late]) == (sorted(events), sorted(late))
+    assert ([*found.events], [*found.late]) == (events, sorted(late))
+
+
+def test_a_writer_s_tenth_file_comes_after_its_ninth(tmp_path: Path) -> None:
+    names = [f"events.out.tfevents.1700000000.host.7.{number}" for number in range(8, 12)]
+    for name in names:
+        (tmp_path / name).touch()
+    assert [path.name for path in event_files(tmp_path)] == names
 
 
 @pytest.mark.parametrize("other", ["writer-1", "other-run", ".."])

@@ -1,6 +1,7 @@
 """Where a run's numbers and its summary are. A folder that may hold several runs is refused, never guessed about."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ _OURS = Path(".rltel", "run.json")  # says that the folder's files are all of on
 _LATE = "out_of_order*"
 _TB = "tb"  # where unilab-rl's on-policy logger has them
 _SHOWN = 3
+_NUMBERS = re.compile(r"(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ def event_files(log_dir: Path) -> tuple[Path, ...]:
     """All event files at or below a folder, in the order in which TensorBoard reads them."""
     if not log_dir.is_dir():
         raise RltelError(f"{log_dir}: expected a run's folder, found {'a file' if log_dir.exists() else 'nothing'}")
-    return tuple(sorted(path for path in log_dir.rglob(_EVENTS) if path.is_file()))
+    return tuple(sorted((path for path in log_dir.rglob(_EVENTS) if path.is_file()), key=_in_order))
 
 
 def _ours(log_dir: Path, events: Sequence[Path]) -> RunFiles:
@@ -112,3 +114,8 @@ def points_of_record(files: RunFiles) -> Iterator[tuple[int, int, Mapping[str, f
     for part, found in enumerate(each for each in recorded(files.log_dir) if each.header.get("writer") is True):
         for commit in found.commits(files.log_dir):
             yield part, commit.step, commit.values
+
+
+def _in_order(path: Path) -> list[tuple[int, str]]:
+    """Numbers in the name by their value: a process's tenth writer of one second comes after its ninth."""
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in _NUMBERS.split(str(path))]
