@@ -116,6 +116,8 @@ def points_of_record(files: RunFiles) -> Iterator[tuple[int, int, Mapping[str, f
             yield part, commit.step, commit.values
 
 
-def _in_order(path: Path) -> list[tuple[int, str]]:
-    """Numbers in the name by their value: a process's tenth writer of one second comes after its ninth."""
-    return [(int(part), "") if part.isdecimal() else (0, part) for part in _NUMBERS.split(str(path))]
+def _in_order(path: Path) -> list[list[tuple[int, str]]]:
+    """Numbers in names by their value: a process's tenth writer of one second comes after its ninth."""
+    return [
+        [(int(part), "") if part.isdecimal() else (0, part) for part in _NUMBERS.split(name)] for name in path.parts
+    ]
