@@ -29,6 +29,7 @@ from typing import Any
 from grpo_controller import RANKS, WORKERS, Controller
 from grpo_worker import worker_main
 from llm_report import report
+from otlp_receiver import otlp_is_wanted
 
 import rltel
 from rltel.traces.merge import merge
@@ -45,14 +46,8 @@ def telemetry_config(log_root: str) -> dict[str, Any]:
         "prometheus": {"enabled": True},
         "tensorboard": {"path": "{run_dir}/tb"},
         "console": {"enabled": True, "interval_s": 5.0},
-        "otlp": {"enabled": "OTEL_EXPORTER_OTLP_ENDPOINT" in os.environ or otlp_receiver_listens()},
+        "otlp": {"enabled": otlp_is_wanted()},
     }
-
-
-def otlp_receiver_listens() -> bool:
-    """Whether a Collector listens at the usual place on this machine."""
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", 4318)) == 0
 
 
 @contextmanager

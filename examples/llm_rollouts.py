@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
-import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +34,7 @@ from llm_policy import (
 )
 from llm_report import report
 from llm_worker import Harvest, Order, worker_main
+from otlp_receiver import otlp_is_wanted
 from torch import Tensor
 
 import rltel
@@ -58,14 +57,8 @@ def telemetry_config(log_root: str) -> dict[str, Any]:
         "prometheus": {"enabled": True},
         "tensorboard": {"path": "{run_dir}/tb"},
         "console": {"enabled": True, "interval_s": 5.0},
-        "otlp": {"enabled": "OTEL_EXPORTER_OTLP_ENDPOINT" in os.environ or otlp_receiver_listens()},
+        "otlp": {"enabled": otlp_is_wanted()},
     }
-
-
-def otlp_receiver_listens() -> bool:
-    """Whether a Collector listens at the usual place on this machine."""
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", 4318)) == 0
 
 
 class Trainer:

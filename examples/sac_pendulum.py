@@ -26,7 +26,6 @@ import argparse
 import json
 import math
 import multiprocessing
-import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -43,6 +42,7 @@ import gymnasium
 import numpy as np
 import torch
 from gymnasium.vector import SyncVectorEnv
+from otlp_receiver import otlp_is_wanted
 from sac_agent import (
     ACTION_DIM,
     BATCH_SIZE,
@@ -103,14 +103,8 @@ def telemetry_config(config: Config) -> dict[str, Any]:
         "tensorboard": {"path": "{run_dir}/tb"},
         "terminal": {"enabled": True},  # where there is no screen: lines, as of the console
         "console": {"interval_s": 5.0},
-        "otlp": {"enabled": "OTEL_EXPORTER_OTLP_ENDPOINT" in os.environ or otlp_receiver_listens()},
+        "otlp": {"enabled": otlp_is_wanted()},
     }
-
-
-def otlp_receiver_listens() -> bool:
-    """Whether a Collector listens at the usual place on this machine."""
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", 4318)) == 0
 
 
 class InferenceRequest(NamedTuple):

@@ -175,7 +175,7 @@ def export_all(
         reader: a second consumer, declared by `add_reader`, which has its own pending state.
         outliers: also say which rank of the group holds each extreme (``k/min_rank``, ``k/max_rank``).
 
-    If it raises (`ReductionError`, on every rank alike, if one cannot export), nothing is reset.
+    If it raises, nothing is reset: `ReductionError` on every rank alike if one cannot export, and where a peer died.
     """
     return process.export_all(
         reduce_group, key_sync_group=key_sync_group, reset=reset, reader=reader, outliers=outliers
@@ -229,7 +229,8 @@ def step(number: int, *, env_steps: int | None = None, reduce_group: Any = None,
     """Iteration, export and commit in one. Phase clocks go inside. ``axis``: what ``number`` counts.
 
     A step that ends with an exception is not committed; what it recorded is in the next one. With a `reduce_group`,
-    ranks that are at different steps (one caught an exception, say) all raise `ReductionError`.
+    ranks that are at different steps (one caught an exception, say) all raise `ReductionError`. Raises `RecordError`
+    for what is no step (a whole number from 0 to 2**63 - 1) or no axis.
     """
     check_steps(step=number, env_steps=env_steps)  # before anything is exported, which could then not be committed
     check_axis(axis)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import rltel
+from export.making import environment
 from realparts.requirements import REPOSITORY
 from realparts.trace_processor import query
 from rltel.export.jsonl import Line
@@ -51,11 +52,10 @@ _QUERIES = {
 
 def command(folder: Path, *options: str) -> dict[str, Any]:
     """How the example is started."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("RLTEL_", "OTEL_"))}
     return {
         "args": [sys.executable, str(EXAMPLE), "--log-root", str(folder / "logs"), *options],
         "cwd": folder,
-        "env": clean | {"RLTEL_PROMETHEUS_PORT": "0", "RLTEL_OTLP_ENABLED": "0"},
+        "env": environment(RLTEL_PROMETHEUS_PORT="0", RLTEL_OTLP_ENABLED="0"),
         "stdout": subprocess.PIPE,
         "stderr": subprocess.STDOUT,
         "text": True,
@@ -138,7 +138,7 @@ def test_loads_of_experts_are_of_training_alone(training: Training) -> None:
     """Of mini-batches once, padding included: not of recomputed logprobs, evaluations or the warm-up."""
     for values in training.updates:
         loads = [values[f"moe_balance/layer_2/expert_{expert}/tokens"] for expert in range(4)]
-        assert sum(loads) % (2 * ROLLOUTS // 2) == 0, "two experts a token, and two ranks' rows of one length each"
+        assert sum(loads) % ROLLOUTS == 0, "two experts a token; each rank's half of the rollouts is of one length"
         longest = sum(loads) / 2 / ROLLOUTS
         assert 8 <= longest <= 11
         assert 1 <= values["moe_balance/layer_2/max_over_ideal"] <= 4

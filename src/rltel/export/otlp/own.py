@@ -1,15 +1,15 @@
-"""How the process's telemetry itself does, as points: what the scrape endpoint shows as ``rltel_*``.
+"""How the process's telemetry itself does goes along with commits, at their times.
 
-It goes along with commits, at their times, so that a store that is only sent to can say what was lost, too.
+So a store that is only sent to can say what was lost, too.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from rltel.export.accounts import account_points, start_point
 from rltel.export.commit import Commit
-from rltel.export.points import HistogramValue, Point, PointKind
-from rltel.export.sink import DURATION_BOUNDS, Destination
+from rltel.export.points import Point
+from rltel.export.sink import Destination
 from rltel.names.otel import Namer
-from rltel.record.buckets import bucket_of, upper_magnitude
 
 EVERY_NS = 5_000_000_000
 """As often as accounts are sent at most: a trainer may commit a hundred times a second, and these change slowly."""
@@ -45,12 +45,11 @@ class OwnMetrics:
 
     def of(self, commit: Commit) -> Sequence[Point]:
         """Those that go with this commit. One that is sent again takes the same: a point is not to change."""
-        began = "When this process began, in seconds since the epoch."
-        labels = {"rl.incarnation": str(commit.identity.incarnation)}
         # With each, so that a replay says the same as the process itself.
-        start = self._point("rl.process.start_time", "s", "gauge", labels, self._started_s, began)
+        start = self._shared(start_point(commit.identity.incarnation, self._started_s))
         if commit.number != self._last[0] and self._is_due(commit.time_ns):
-            self._last = commit.number, list(self._accounts())
+            made = account_points(list(self._destinations()), self._namer)
+            self._last = commit.number, [self._shared(point) for point in made]
         return [start, *self._last[1]] if commit.number == self._last[0] else [start]
 
     def _is_due(self, time_ns: int) -> bool:
@@ -60,64 +59,6 @@ class OwnMetrics:
         self._due_ns = time_ns + self._pause_ns
         return True
 
-    def _accounts(self) -> Iterator[Point]:
-        for destination in list(self._destinations()):
-            yield from self._of_destination(destination)
-        if self._namer is None:
-            return
-        about = "Keys that carry rl_key since another had their name."
-        yield self._point("rltel.names_collided", "", "counter", {}, self._namer.collisions, about)
-        about = "Keys that share their metric's overflow series, for want of label sets."
-        for metric, count in sorted(self._namer.overflowed.copy().items()):
-            yield self._point("rltel.overflowed_keys", "", "gauge", {"metric": metric}, count, about)
-
-    def _of_destination(self, of: Destination) -> Iterator[Point]:
-        to = {"destination": of.name}
-        about = "Commits and records that a destination took."
-        yield self._point("rltel.exported", "", "counter", to, of.exported_total, about)
-        about = "Commits and records that were lost, by reason."
-        for reason, count in sorted(of.dropped_totals.items()):
-            yield self._point("rltel.dropped", "", "counter", {**to, "reason": reason}, count, about)
-        about = "Attempts that were made again, since the other side was away."
-        yield self._point("rltel.retries", "", "counter", to, of.retries_total, about)
-        if of.last_success is not None:
-            about = "When a destination took something last."
-            yield self._point("rltel.last_success_timestamp", "s", "gauge", to, of.last_success, about)
-        if of.queue is not None:
-            waiting = of.queue()
-            yield self._point("rltel.queue_items", "", "gauge", to, waiting.items, "What waits for a destination.")
-            about = "About how much memory that takes."
-            yield self._point("rltel.queue_bytes", "By", "gauge", to, waiting.size_bytes, about)
-        about = "How long a destination took, each time."
-        yield self._point("rltel.export", "s", "histogram", to, _durations(of), about)
-
-    def _point(
-        self,
-        name: str,
-        unit: str,
-        kind: PointKind,
-        labels: Mapping[str, str],
-        value: float | HistogramValue,
-        about: str,
-    ) -> Point:
-        shared = self._labels.setdefault(tuple(labels.items()), labels)
-        return Point(name, unit, kind, shared, value if isinstance(value, HistogramValue) else float(value), about)
-
-
-def _bucket_within(bound: float) -> int:
-    """The highest bucket of our layout with nothing above a bound, which need not be one of its own."""
-    found = bucket_of(bound)
-    return found if upper_magnitude(found) <= bound else found - 1
-
-
-_BUCKETS = (*map(_bucket_within, DURATION_BOUNDS), bucket_of(2 * DURATION_BOUNDS[-1]))
-
-
-def _durations(of: Destination) -> HistogramValue:
-    """Counts between bounds that stay exact; as an exponential histogram each attempt took as long as its bound."""
-    durations = of.durations
-    below = (0, *durations.counts[:-1])
-    counts = {bucket: float(up - low) for bucket, low, up in zip(_BUCKETS, below, durations.counts, strict=True)}
-    return HistogramValue(
-        DURATION_BOUNDS, {bucket: count for bucket, count in counts.items() if count}, durations.total_s
-    )
+    def _shared(self, point: Point) -> Point:
+        labels = point.attributes
+        return point._replace(attributes=self._labels.setdefault(tuple(labels.items()), labels))

@@ -9,9 +9,10 @@ from prometheus_client.core import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
 from rltel.core.identity import Identity
+from rltel.export.accounts import account_points, start_point
 from rltel.export.prometheus.exposition import Family, Labels, family_named
-from rltel.export.prometheus.table import PrometheusSink
-from rltel.export.sink import DURATION_BOUNDS, Destination
+from rltel.export.prometheus.table import PrometheusSink, families_of
+from rltel.export.sink import Destination
 from rltel.names.otel import Namer
 
 _INSTANCE = "rl_instance"
@@ -45,26 +46,17 @@ class RunCollector(Collector):
         self.scrapes += 1
         yield from self._sink.families()
         yield _target_info(self.identity)
-        yield _start(self.identity, self._started_s)
-        yield from _accounts(list(self._destinations()))
-        yield from self._names()
+        about_us = account_points(list(self._destinations()), self._namer)
+        yield from families_of([start_point(self.identity.incarnation, self._started_s), *about_us])
+        yield from self._held()
 
-    def _names(self) -> Iterable[Metric]:
+    def _held(self) -> Iterable[Metric]:
+        """What the endpoint alone can say."""
         series = Family("rltel_series", "Series that the endpoint holds.", "gauge")
         series.add_sample("rltel_series", {}, len(self._sink))
         expired = Family("rltel_series_expired", "Gauges that went since nothing updated them.", "counter")
         expired.add_sample("rltel_series_expired_total", {}, self._sink.expired)
         yield from (series, expired)
-        if self._namer is None:
-            return
-        collided = Family("rltel_names_collided", "Keys that carry rl_key since another had their name.", "counter")
-        collided.add_sample("rltel_names_collided_total", {}, self._namer.collisions)
-        overflowed = Family(
-            "rltel_overflowed_keys", "Keys that share their metric's overflow series, for want of label sets.", "gauge"
-        )
-        for metric, count in sorted(self._namer.overflowed.copy().items()):
-            overflowed.add_sample("rltel_overflowed_keys", {"metric": metric}, count)
-        yield from (collided, overflowed)
 
 
 def _target_info(identity: Identity) -> Metric:
@@ -77,45 +69,6 @@ def _target_info(identity: Identity) -> Metric:
     }
     info.add_sample("target_info", labels, 1.0)
     return info
-
-
-def _start(identity: Identity, started_s: float) -> Metric:
-    """The same over OTLP (`OwnMetrics`): each incarnation is a series."""
-    start = Family("rl_process_start_time_seconds", "When this process began, in seconds since the epoch.", "gauge")
-    start.add_sample(start.name, {"rl_incarnation": str(identity.incarnation)}, started_s)
-    return start
-
-
-def _accounts(destinations: Iterable[Destination]) -> Iterable[Metric]:
-    exported = Family("rltel_exported", "Commits and records that a destination took.", "counter")
-    dropped = Family("rltel_dropped", "Commits and records that were lost, by reason.", "counter")
-    retried = Family("rltel_retries", "Attempts that were made again, since the other side was away.", "counter")
-    success = Family("rltel_last_success_timestamp_seconds", "When a destination took something last.", "gauge")
-    items = Family("rltel_queue_items", "What waits for a destination.", "gauge")
-    size = Family("rltel_queue_bytes", "About how much memory that takes.", "gauge")
-    spent = Family("rltel_export_seconds", "How long a destination took, each time.", "histogram")
-    for destination in destinations:
-        labels = {"destination": destination.name}
-        exported.add_sample("rltel_exported_total", labels, destination.exported_total)
-        for reason, count in sorted(destination.dropped_totals.items()):
-            dropped.add_sample("rltel_dropped_total", {**labels, "reason": reason}, count)
-        retried.add_sample("rltel_retries_total", labels, destination.retries_total)
-        if destination.last_success is not None:
-            success.add_sample(success.name, labels, destination.last_success)
-        if destination.queue is not None:
-            waiting = destination.queue()
-            items.add_sample(items.name, labels, waiting.items)
-            size.add_sample(size.name, labels, waiting.size_bytes)
-        _add_durations(spent, destination, labels)
-    return exported, dropped, retried, success, items, size, spent
-
-
-def _add_durations(family: Family, destination: Destination, labels: Mapping[str, str]) -> None:
-    durations = destination.durations
-    for bound, count in zip((*DURATION_BOUNDS, "+Inf"), durations.counts, strict=True):
-        family.add_sample("rltel_export_seconds_bucket", {**labels, "le": str(bound)}, count)
-    family.add_sample("rltel_export_seconds_count", dict(labels), durations.counts[-1])
-    family.add_sample("rltel_export_seconds_sum", dict(labels), durations.total_s)
 
 
 class SharedCollector(Collector):

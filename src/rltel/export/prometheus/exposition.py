@@ -56,7 +56,9 @@ class Labels(dict[str, str]):
         self.text = _text_of(self) if text is None else text
 
     def with_bound(self, bound: str) -> "Labels":
-        """These and ``le``, which comes before any name of ours."""
+        """These and ``le``, which comes before the names of all metrics, if not of our own accounts."""
+        if any(name < "le" for name in self):
+            return Labels({**self, "le": bound})
         text = f'{{le="{bound}",{self.text[1:]}' if self.text else f'{{le="{bound}"}}'
         return Labels({"le": bound, **self}, text)
 

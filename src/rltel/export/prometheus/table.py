@@ -163,6 +163,16 @@ class PrometheusSink:
         self.expired += len(over)
 
 
+def families_of(points: Iterable[Point]) -> Iterator[Family]:
+    """Points that nobody keeps, as Prometheus families, each name once."""
+    families: dict[str, Family] = {}
+    for point in points:
+        series = _Series(point, "", _Progress(0.0, 0))
+        family = families.setdefault(series.exposed, series.family())
+        _add_samples(family, series, point.value, None)
+    yield from families.values()
+
+
 def _grouped(all_series: Iterable[_Series]) -> list[list[_Series]]:
     groups: dict[str, list[_Series]] = {}
     for series in all_series:
