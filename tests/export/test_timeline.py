@@ -202,3 +202,23 @@ def test_threads_that_record_while_it_drains_lose_nothing() -> None:
         draining.timeline.drain()
     draining.timeline.close()
     assert len(listener.records) == 12_000
+
+
+def test_a_thread_that_ends_while_its_lane_is_looked_at_loses_nothing() -> None:
+    """It leaves records after they were taken, and before it is asked whether it lives."""
+    listener = Listener()
+    draining = Draining(listener)
+    draining.recorder.instant("before")
+    draining.timeline.drain()
+    lane = draining.recorder.lanes()[-1]
+
+    class Ending(threading.Thread):
+        def is_alive(self) -> bool:
+            if draining.recorder.lanes() and not lane.records:
+                draining.recorder.instant("last words")
+            return False
+
+    lane.thread = Ending()
+    draining.timeline.drain()
+    draining.timeline.close()
+    assert [record.name for record in listener.records] == ["before", "last words"]

@@ -110,7 +110,8 @@ class Lane:
 
     def is_over(self) -> bool:
         """Whether nothing more can come: its thread has ended, and nothing is open or waits here."""
-        return self.kind != "shared" and self.top is None and not self.records and not self.thread.is_alive()
+        # The thread first: seen alive last, it could leave records and end after these had been looked for.
+        return self.kind != "shared" and not self.thread.is_alive() and self.top is None and not self.records
 
     def close(self, span: Open, end: int | End) -> None:
         """Record the end of a slice that is not the innermost, or has more to say than when.
