@@ -7,6 +7,7 @@ import msgspec
 import pytest
 import yaml
 
+from realparts.requirements import need_package
 from rltel.core.config import (
     ConsoleConfig,
     JsonlConfig,
@@ -147,7 +148,7 @@ def test_no_secret_shows_in_a_repr(show):
 
 
 def test_no_secret_shows_in_a_rich_repr():
-    pretty = pytest.importorskip("rich.pretty")
+    pretty = need_package("rich.pretty")
     shown = pretty.pretty_repr(SECRETS)
     assert SECRET not in shown
     assert "walk" in shown

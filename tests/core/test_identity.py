@@ -9,6 +9,7 @@ import uuid
 
 import pytest
 
+from realparts.requirements import need_package
 from rltel.core.claims import start_of
 from rltel.core.config import RunConfig
 from rltel.core.errors import IdentityError
@@ -50,8 +51,8 @@ def seem_elsewhere(run_dir):
 @pytest.fixture
 def fake_group():
     """torch.distributed, started: rank 1 of 3."""
-    distributed = pytest.importorskip("torch.distributed")
-    fake = pytest.importorskip("torch.testing._internal.distributed.fake_pg")
+    distributed = need_package("torch.distributed")
+    fake = need_package("torch.testing._internal.distributed.fake_pg")
     distributed.init_process_group("fake", rank=1, world_size=3, store=fake.FakeStore())
     yield
     distributed.destroy_process_group()
@@ -95,7 +96,7 @@ def test_a_started_torch_distributed_comes_before_torchrun(fake_group):
 
 
 def test_a_torch_distributed_that_has_not_started_says_nothing():
-    pytest.importorskip("torch.distributed")
+    need_package("torch.distributed")
     assert ranks(find_place(RUN, TORCHRUN)) == (2, 4)
 
 
@@ -149,7 +150,7 @@ def test_a_weaker_source_is_not_even_read():
 
 
 def test_any_whole_number_is_a_rank():
-    numpy = pytest.importorskip("numpy")
+    numpy = need_package("numpy")
     place = find_place(RUN, {}, rank=numpy.int64(1), world_size=numpy.int32(2))
     assert ranks(place) == (1, 2)
     assert json.dumps(ranks(place)) == "[1, 2]"
@@ -262,7 +263,7 @@ def test_none_without_sizes_says_nothing_about_the_host(tmp_path):
 
 def test_ranks_of_a_real_torchrun_share_a_run(tmp_path):
     """Each rank is the child of a shell of its own, as launch scripts have it, so no two have the same parent."""
-    pytest.importorskip("torch.distributed.run")
+    need_package("torch.distributed.run")
     (tmp_path / "rank.py").write_text(REPORT)
     launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
     launch += ["--rdzv-endpoint", "localhost:0", "--rdzv-id", "none", "--no-python"]

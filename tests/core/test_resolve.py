@@ -13,6 +13,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from realparts.requirements import need_package
 from rltel.core.config import (
     OtlpConfig,
     PrometheusConfig,
@@ -194,7 +195,7 @@ def test_without_pyyaml_the_error_says_what_to_install(tmp_path, monkeypatch):
 
 @pytest.fixture
 def omegaconf():
-    return pytest.importorskip("omegaconf").OmegaConf
+    return need_package("omegaconf").OmegaConf
 
 
 def test_an_omegaconf_object(omegaconf):

@@ -6,13 +6,14 @@ into the folder that ``RLTEL_TOOLS_DIR`` names.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -41,7 +42,16 @@ def require(name: str, found: Found | None, reason: str) -> Found:
     message = f"needs {name}: {reason}"
     if os.environ.get("RLTEL_REQUIRE_SERVERS") == "1":
         pytest.fail(message, pytrace=False)
-    pytest.skip(message)
+    pytest.skip(message, allow_module_level=True)
+
+
+def need_package(name: str) -> Any:
+    """A module of a package that the extra ``test`` installs."""
+    try:
+        found = importlib.import_module(name)
+    except ImportError:
+        found = None
+    return require(f"the package of {name}", found, 'install ".[test]" (make test does)')
 
 
 def tools_dir() -> Path:

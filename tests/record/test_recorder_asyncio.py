@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tests.realparts.lane_reading import LaneReader, Reading, read
 
+from realparts.requirements import need_package
 from rltel.record.lane import slice_id
 from rltel.record.recorder import Recorder
 from rltel.record.records import Ids
@@ -182,7 +183,7 @@ class TestNesting:
         check_over(on, reading)
 
     def test_uvloop_needs_nothing_special(self, on: Recorder) -> None:
-        uvloop = pytest.importorskip("uvloop", reason="uvloop is not installed")
+        uvloop = need_package("uvloop")
 
         async def work(number: int) -> None:
             with on.slice(f"outer {number}"):

@@ -2,10 +2,11 @@
 
 import pytest
 
+from realparts.requirements import need_package
 from rltel.core.errors import ReductionError
 from rltel.reduce.lost_peers import is_lost_peer
 
-dist = pytest.importorskip("torch.distributed")
+dist = need_package("torch.distributed")
 
 CLOSED = RuntimeError("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [::1]:1")
 

@@ -7,6 +7,7 @@ import pytest
 
 from export.making import identity, recorded
 from realparts.ranks import ranks
+from realparts.requirements import need_package
 from rltel.core.config import PrometheusConfig, TelemetryConfig
 from rltel.record.recorder import Recorder
 from rltel.reduce import own_rank
@@ -82,7 +83,7 @@ def test_a_commit_of_what_was_recorded_is_watched(
 
 
 def test_the_ranks_of_a_real_group_are_counted(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+    need_package("torch")
     with ranks(2, tmp_path) as group:
         assert group.run(lambda _: COUNT()) == [2, 2]
 

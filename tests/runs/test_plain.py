@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from realparts.requirements import need_package
 from rltel.core.errors import RecordError
 from rltel.runs.plain import plain
 
@@ -59,7 +60,7 @@ def test_what_it_cannot_is_refused_by_its_path(value: Any) -> None:
 
 
 def test_a_tensor_is_refused_since_reading_it_waits_for_its_device() -> None:
-    torch = pytest.importorskip("torch")
+    torch = need_package("torch")
     with pytest.raises(RecordError, match="got Tensor"):
         plain(torch.ones(1), "x")
 

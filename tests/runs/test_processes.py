@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from export.making import environment
+from realparts.requirements import need_package
 from rltel.core.claims import claim_place
 from rltel.runs.atomic import write_json
 from rltel.runs.ending import Outcome
@@ -166,7 +167,7 @@ def train(run_dir: Path, how: str) -> dict[str, Any]:
 
 def test_the_summary_names_the_rank_that_failed_first(tmp_path: Path) -> None:
     """What the writer itself saw was only that its peer was gone."""
-    pytest.importorskip("torch")
+    need_package("torch")
     found = train(tmp_path / "run", "fails")
     assert (found["status"], found["error_type"]) == ("failed", "RuntimeError")
     assert (found["error"], found["error_process"]) == ("CUDA out of memory (pretend)", "learner-1.1")
@@ -176,7 +177,7 @@ def test_the_summary_names_the_rank_that_failed_first(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_was_killed_is_listed(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+    need_package("torch")
     found = train(tmp_path / "run", "killed")
     assert (found["status"], found["error_type"], found["error_process"]) == ("failed", "ReductionError", "learner-0.1")
     assert [(each["process"], each["killed"]) for each in found["processes"]] == [

@@ -12,6 +12,7 @@ import pytest
 
 import rltel
 from export.making import environment, run_python, wait_until
+from realparts.requirements import need_package
 from rltel.process import Process
 from rltel.record.recorder import Recorder
 from rltel.runs.run_summary import read_run_summary
@@ -117,7 +118,7 @@ def test_a_kill_while_a_destination_hangs_at_the_end_finds_the_status_final(tmp_
 
 
 def test_play_video_goes_where_videos_are_held(tmp_path: Path) -> None:
-    pytest.importorskip("wandb")
+    need_package("wandb")
     code = TRAIN + (
         "from pathlib import Path\ntime.sleep(0.05)\nPath(sys.argv[1], 'play_video.mp4').write_bytes(b'\\0' * 4096)\n"
     )
@@ -152,7 +153,7 @@ def test_a_restart_in_one_program_is_a_start_of_its_own(tmp_path: Path) -> None:
 
 def test_a_tracking_service_takes_nothing_away_from_it(tmp_path: Path) -> None:
     """W&B puts its own ``sys.exit`` in place while it opens, and what was there before is there again afterwards."""
-    pytest.importorskip("wandb")
+    need_package("wandb")
     code = TRAIN + "rltel.flush(30)\nsys.exit('no GPU')"
     settings = {"RLTEL_WANDB_MODE": "offline", "RLTEL_PIPELINE_SHUTDOWN_TIMEOUT_S": "50"}
     run_python(code, tmp_path, HOME=str(tmp_path / "home"), **settings)

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from export.making import identity
+from realparts.requirements import need_package
 from realparts.simulated_device import OWN, SimulatedDevice
 from realparts.trace_processor import query
 from rltel.core.clock import Anchor as ClockAnchor
@@ -750,14 +751,14 @@ class TestCudaWithoutAGpu:
         assert ran.returncode == 0, ran.stderr
 
     def test_is_not_ready_where_torch_has_not_begun_with_cuda(self) -> None:
-        torch = pytest.importorskip("torch")
+        torch = need_package("torch")
         if torch.cuda.is_initialized():
             pytest.skip("this process uses CUDA already")
         assert not CudaEventSource().ready()
         assert not torch.cuda.is_initialized()
 
     def test_refuses_what_is_no_stream(self) -> None:
-        pytest.importorskip("torch")
+        need_package("torch")
         with pytest.raises(RecordError, match=r"expected a torch\.cuda\.Stream, or None .*, got 'gpu'"):
             CudaEventSource().stream("gpu")
 
@@ -771,7 +772,7 @@ class TestTheScriptForAGpu:
 
     @pytest.fixture
     def script(self) -> Any:
-        pytest.importorskip("torch")
+        need_package("torch")
         spec = importlib.util.spec_from_file_location("cuda_timeline", EXAMPLES / "cuda_timeline.py")
         assert spec is not None
         assert spec.loader is not None

@@ -12,10 +12,11 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from realparts.requirements import need_package
 from rltel.rl.flops import flops_estimator
 from rltel.rl.flops.work import causal_pairs
 
-transformers = pytest.importorskip("transformers")
+transformers = need_package("transformers")
 
 LENGTH = 12
 WINDOW = 5
