@@ -122,7 +122,8 @@ def test_a_summary_above_the_event_files_is_stamped_where_it_is(tmp_path: Path) 
 
 def test_a_run_that_was_resumed_by_a_newer_unilab_becomes_one(tmp_path: Path) -> None:
     """Two event files in one folder, the first of old names."""
-    write_run(tmp_path / "old", {"perf/iter_ms": [50.0]})
+    older = write_run(tmp_path / "old", {"perf/iter_ms": [50.0]})
+    older.rename(older.with_name("events.out.tfevents.1700000000.host.7.0"))  # TensorBoard reads them by name
     write_run(tmp_path / "old", {"Perf/iteration_time": [0.06]}, first_step=1024)
     migrate(tmp_path / "old", tmp_path / "new")
     found = scalars(tmp_path / "new")

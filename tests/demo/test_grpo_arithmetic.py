@@ -155,7 +155,7 @@ def test_each_rollout_is_a_line_of_its_own_with_the_update_that_consumed_it(trai
         assert per_update[step] == values["rollout/sessions/consumed"]
         whole = 1 - values["groups/truncated_fraction"]
         assert per_update[step] == pytest.approx(ROLLOUTS * whole)
-    versions = [session["policy_versions"] for session in every if session["policy_versions"]]
+    versions = [session["policy_versions"] for session in every if "policy_versions" in session]
     assert any(len(each) > 1 for each in versions), "new weights come in the middle of some answers"
 
 

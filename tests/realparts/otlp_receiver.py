@@ -353,15 +353,17 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         status = self._take(body)
+        answer = self.sink.answer
+        headers = {"Content-Type": "application/x-protobuf", **self.sink.answer_headers}
         if status != 200:
-            self.sink.refuse()
+            self.sink.refuse()  # whoever waits for it may change what the next one is answered
         time.sleep(self.sink.delay)
         self.send_response(status)
-        for name, value in {"Content-Type": "application/x-protobuf", **self.sink.answer_headers}.items():
+        for name, value in headers.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(self.sink.answer)))
+        self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
-        self.wfile.write(self.sink.answer)
+        self.wfile.write(answer)
 
     def _take(self, body: bytes) -> int:
         """Keeps the request; returns the status to answer with."""

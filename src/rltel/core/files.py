@@ -2,8 +2,8 @@
 
 import json
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,23 @@ def publish(path: Path, content: Mapping[str, Any]) -> bool:
 def replace(path: Path, content: Any) -> None:
     """Write a JSON file so that a reader sees the old content or the new, never a part."""
     _draft(path, content).replace(path)
+
+
+@contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Processes of one host go through the body one after the other, as far as the file system knows locks.
+
+    A courtesy: what has to be exclusive is so without it. A process that dies lets the next one in.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(ImportError, OSError):  # Windows has no such module, some network file systems no locks
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _draft(path: Path, content: Any) -> Path:

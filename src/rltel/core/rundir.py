@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rltel.core.config import RunConfig
 from rltel.core.errors import IdentityError
-from rltel.core.files import publish
+from rltel.core.files import one_at_a_time, publish
 
 _RUN_FILE = "run.json"
 _UNFIT = re.compile(r"[^A-Za-z0-9._=+-]+")
@@ -92,14 +92,21 @@ def _led_to(parent: Path, run: RunConfig, shared_id: str, ranks: int) -> str:
     if not note.exists():
         if run.resume == "must" or (parent / by_id / _RUN_FILE).exists():
             return by_id  # a run that its id named, to be continued
-        made = _made(parent, run, ranks)
-        if not publish(note, {"id": shared_id, "folder": made.name}):
-            made.rmdir()  # another rank was first
+        parent.mkdir(parents=True, exist_ok=True)
+        with one_at_a_time(parent):  # else a rank that comes second may have been the first to make a folder
+            if not note.exists():
+                _lead(note, parent, run, shared_id, ranks)
     with contextlib.suppress(ValueError):
         match json.loads(note.read_text()):
             case {"folder": str(folder)} if folder and folder == _UNFIT.sub("_", folder).strip("."):
                 return folder
     raise IdentityError(f"{note}: expected the name of a run's folder in it, got a broken file; set run.dir")
+
+
+def _lead(note: Path, parent: Path, run: RunConfig, shared_id: str, ranks: int) -> None:
+    made = _made(parent, run, ranks)
+    if not publish(note, {"id": shared_id, "folder": made.name}):
+        made.rmdir()  # a rank of another host was first
 
 
 def _join(directory: Path, run: RunConfig, new_id: str | None, needed_id: str | None) -> Run:
