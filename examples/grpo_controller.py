@@ -3,7 +3,7 @@
     workers   ... groups ...> controller ... shards ...> ranks
     workers   <... weights ... controller <... weights ... rank 0
 
-Rollouts are a few versions old, on purpose: so many are ordered ahead that workers never wait for an update.
+Rollouts are a few versions old, on purpose: so many are ordered ahead that an update need not wait for workers.
 """
 
 from __future__ import annotations
