@@ -155,11 +155,10 @@ class TestDelivery:
                 time.sleep(0.002)
                 super().write(made, points)
 
-        sink = Slow()
-        with running([sink]) as made:
+        sink, done = Slow(), list[int]()  # how many commits were there at each drain
+        with running([sink], drain=lambda: done.append(len(sink.commits))) as made:
             made.submit(*range(2000))
-            wait_until(lambda: made.drains >= 3, "three drains")
-            assert len(sink.commits) < 2000, "while there still was work"
+            wait_until(lambda: len({at for at in done if 0 < at < 2000}) >= 3, "three drains while there is work")
             made.pipeline._inbox.clear()
 
     def test_no_commit_waits_for_the_next_interval(self) -> None:
@@ -326,6 +325,16 @@ class TestBounds:
             assert point(remote.points[-1], "rl.stats.n").value == 99.0
 
 
+def once_waited_for(pipeline: Pipeline, call: Callable[[], None]) -> None:
+    """Call it, on a thread of its own, when somebody waits for a flush."""
+
+    def watch() -> None:
+        wait_until(lambda: pipeline._awaited is not None, "somebody who waits for a flush")
+        call()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 class TestFlush:
     def test_waits_until_it_is_there(self) -> None:
         sink = ListSink()
@@ -341,6 +350,41 @@ class TestFlush:
             before = sink.flushes, made.drains
             assert made.pipeline.flush(BOUND)
             assert (sink.flushes, made.drains) == (before[0] + 1, before[1] + 1)
+
+    def test_one_that_is_under_way_is_not_enough(self) -> None:
+        """It may have passed what was recorded since it began: that was said to be written, and was not."""
+        recorded: list[str] = []
+        written: list[str] = []
+        inside, go_on = threading.Event(), threading.Event()
+
+        def drain() -> None:
+            written.extend(recorded[len(written) :])
+            inside.set()
+            go_on.wait(LONG)
+
+        with running(drain=drain) as made:  # which flushes of itself
+            assert inside.wait(LONG)
+            recorded.append("a slice")
+            once_waited_for(made.pipeline, go_on.set)
+            assert made.pipeline.flush(LONG)
+            assert written == ["a slice"]
+
+    def test_one_that_the_end_overtakes_does_not_wait_on(self) -> None:
+        inside, go_on = threading.Event(), threading.Event()
+
+        def drain() -> None:
+            inside.set()
+            go_on.wait(LONG)
+
+        with running(drain=drain, flush_interval_s=LONG) as made:
+            closing = threading.Thread(target=made.pipeline.close, args=(LONG,))
+            closing.start()
+            assert inside.wait(LONG), "the last flush"
+            once_waited_for(made.pipeline, go_on.set)
+            began = time.monotonic()
+            assert not made.pipeline.flush(LONG), "none comes that could have what is recorded now"
+            assert time.monotonic() - began < BOUND
+            closing.join()
 
     @pytest.mark.parametrize("kind", ["local", "remote"])
     def test_says_so_if_the_time_runs_out(self, kind: str) -> None:
@@ -373,6 +417,7 @@ class TestClose:
             made.submit(1, 2, 3)
             assert hanging[0].entered.wait(LONG)
             wait_until(lambda: kind == "local" or all(sink.entered.is_set() for sink in hanging), "all to hang")
+            wait_until(lambda: kind == "local" or made.pipeline._handled == 3, "all commits to be in their queues")
             began = time.monotonic()
             made.pipeline.close(0.3)
             assert time.monotonic() - began < BOUND, "together, not each"
@@ -440,7 +485,7 @@ class TestTimeline:
             began = time.monotonic()
             made.pipeline.close(0.3)
             assert time.monotonic() - began < BOUND
-        let_go.set()
+            let_go.set()
         assert account.dropped_totals == {"shutdown": 7}
 
 

@@ -94,10 +94,12 @@ class Pipeline:
         self._idle = threading.Condition()
         self._handled = 0
         self._submitted = 0
-        self._flushes = 0
-        self._flushed = 0  # commits that were handled before the last flush
-        self._flush_wanted = -1  # commits that somebody waits to be flushed; -1: nobody
+        self._flushes_begun = 0
+        self._flushes = 0  # that are through
+        self._flushed = 0  # commits that were handled before the last of them
+        self._awaited: tuple[int, int] | None = None  # the flush, and commits in it, that somebody waits for
         self._closing = False
+        self._ended = False
         self._thread = threading.Thread(target=self._run, name="rltel-pipeline", daemon=True)
         self._thread.start()
 
@@ -135,14 +137,17 @@ class Pipeline:
         if not self._thread.is_alive():
             return self._handled >= self._submitted
         with self._idle:
-            wanted = self._submitted
-            flushes = self._flushes
-            self._flush_wanted = max(self._flush_wanted, wanted)
+            # One that is under way may have passed what was recorded since it began: the next it must be.
+            self._awaited = awaited = self._flushes_begun + 1, self._submitted
             self._wake.set()
-            arrived = self._idle.wait_for(
-                lambda: self._flushed >= wanted and self._flushes > flushes, max(0.0, deadline - time.monotonic())
+            self._idle.wait_for(
+                lambda: self._ended or self._has_flushed(*awaited), max(0.0, deadline - time.monotonic())
             )
+            arrived = self._has_flushed(*awaited)
         return all([arrived, *(worker.wait_empty(deadline) for worker in self._workers)])
+
+    def _has_flushed(self, flush: int, commits: int) -> bool:
+        return self._flushes >= flush and self._flushed >= commits
 
     def close(self, timeout_s: float) -> None:
         """Bring what is left to where it goes, within the time for all destinations together."""
@@ -168,11 +173,14 @@ class Pipeline:
             self._show_media()
             if closing:
                 self._release_skipped()
-            if closing or self._flush_wanted >= 0 or time.monotonic() >= next_flush:
+            if closing or self._awaited or time.monotonic() >= next_flush:
                 self._flush_local()
                 next_flush = time.monotonic() + self._flush_interval_s
             if closing:
                 break
+        with self._idle:
+            self._ended = True
+            self._idle.notify_all()
         if self._finish is not None:
             _guarded(self._finish, self.account)
         for sink, destination in (*self._local, *self._unthinned):
@@ -302,15 +310,17 @@ class Pipeline:
             _deliver(sink, destination, commit, points)
 
     def _flush_local(self) -> None:
-        handled = self._handled
+        with self._idle:
+            self._flushes_begun += 1
+            handled = self._handled
         _guarded(self._drain, self.account)
         for sink, destination in (*self._local, *self._unthinned):
             _guarded(sink.flush, destination)
         with self._idle:
             self._flushed = handled
-            self._flushes += 1
-            if self._flush_wanted <= handled:
-                self._flush_wanted = -1
+            self._flushes = self._flushes_begun
+            if self._awaited and self._has_flushed(*self._awaited):
+                self._awaited = None
             self._idle.notify_all()
 
 
