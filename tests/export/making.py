@@ -18,6 +18,8 @@ from rltel.reduce.snapshot import Snapshot
 from rltel.reduce.trackers import Trackers
 
 TIME_NS = 1_795_987_020_123_456_789
+PATIENT = {"RLTEL_PIPELINE_SHUTDOWN_TIMEOUT_S": "60"}
+"""Variables of a program whose end may take its time: where what arrives is tested, and not how long it takes."""
 
 
 def identity(run_dir: Path | None = None, **changed: Any) -> Identity:
@@ -119,7 +121,7 @@ class ListSink:
         self.closed = True
 
 
-def wait_until(holds: Callable[[], object], what: str, timeout: float = 15.0) -> None:
+def wait_until(holds: Callable[[], object], what: str, timeout: float = 60.0) -> None:
     """Return as soon as it holds; AssertionError if it never does."""
     deadline = time.monotonic() + timeout
     while not holds():
@@ -135,7 +137,7 @@ def environment(**changed: str) -> dict[str, str]:
 
 
 def run_python(
-    code: str, *arguments: str | Path, timeout: float = 60.0, **environ: str
+    code: str, *arguments: str | Path, timeout: float = 200.0, **environ: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a program in a process of its own."""
     return subprocess.run(

@@ -12,7 +12,7 @@ from rltel.export.sink import Destination
 from rltel.export.timeline import TimelineDrain
 from rltel.record.lane import Lane
 from rltel.record.recorder import Recorder
-from rltel.record.records import Record, Site
+from rltel.record.records import Instant, Record, Site
 
 
 class Listener:
@@ -202,6 +202,31 @@ def test_threads_that_record_while_it_drains_lose_nothing() -> None:
         draining.timeline.drain()
     draining.timeline.close()
     assert len(listener.records) == 12_000
+
+
+def test_what_happens_while_lanes_are_read_waits_for_the_next_round() -> None:
+    """Its cause may be on a lane that was read before: spans would lie in one that nobody has seen, and lose links."""
+    listener = Listener()
+    draining = Draining(listener)
+    recorder = draining.recorder
+    recorder.instant("here")
+    in_thread(lambda: recorder.instant("there"))
+    _shared, here, there = recorder.lanes()
+
+    class Last(list[Record]):
+        """A lane that is read when more has happened on both."""
+
+        def __len__(self) -> int:
+            if not here.records and [each.name for each in listener.records] == []:
+                here.records.append(Instant(recorder.now(), "cause", "", None, None))
+                self.append(Instant(recorder.now(), "effect", "", None, None))
+            return super().__len__()
+
+    there.records = Last(there.records)
+    draining.timeline.drain()
+    assert [record.name for record in listener.records] == ["here", "there"]
+    draining.timeline.drain()
+    assert [record.name for record in listener.records] == ["here", "there", "cause", "effect"]
 
 
 def test_a_thread_that_ends_while_its_lane_is_looked_at_loses_nothing() -> None:

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from realparts.lane_making import STEPS, made
 from rltel.record.lane import Lane, Open, slice_id
-from rltel.record.records import Begin, End, Ids, Record, Site
+from rltel.record.records import Attached, Begin, End, FreeBegin, FreeEnd, Ids, Placed, Record, Site, recorded_at
 
 SITE = Site("a", "")
 
@@ -72,6 +73,51 @@ class TestTaking:
     def test_of_a_thread_that_lives_is_not_over(self) -> None:
         assert not Lane("thread", "t", 10).is_over()
         assert not Lane("shared", "", 10).is_over()
+
+
+ATTACHED = Attached(Ids(1, 2))
+FREE, FREE_END = FreeBegin(1, Begin(5, SITE)), FreeEnd(1, End(6))
+PLACED = Placed("gpu", Begin(9**9, SITE), 9**9 + 1)
+
+
+class TestTakingUntilAMoment:
+    @pytest.mark.parametrize(
+        ("records", "taken"),
+        [
+            ([Begin(4, SITE), 5, 6], 2),
+            ([SITE, 5, 6, SITE, 7], 2),
+            ([3, ATTACHED, SITE, 6, 7, ATTACHED], 1),
+            ([ATTACHED, FREE, FREE_END], 2),
+            ([PLACED], 1),
+            ([6], 0),
+            ([], 0),
+        ],
+    )
+    def test_leaves_what_is_later_with_what_goes_with_it(self, records: list[Record], taken: int) -> None:
+        lane = Lane("thread", "t", 10)
+        lane.records = list(records)
+        assert lane.take(5) == records[:taken]
+        assert lane.take() == records[taken:]
+
+    def test_the_end_of_an_attachment_waits_for_nothing(self) -> None:
+        """Else the lane of a thread that ended would never be empty, and never be forgotten."""
+        lane = Lane("thread", "t", 10)
+        lane.records = [ATTACHED, 2, 3, ATTACHED]
+        lane.take(5)
+        assert not lane.records
+
+    @given(STEPS, st.lists(st.integers(990, 1100)))
+    def test_loses_and_turns_round_nothing(self, steps: list[tuple[str, int, int]], moments: list[int]) -> None:
+        records = made(steps).records
+        lane = Lane("thread", "t", 10)
+        lane.records = list(records)
+        taken: list[Record] = []
+        for moment in sorted(moments):
+            piece = lane.take(moment)
+            taken += piece
+            assert all((recorded_at(record) or 0) <= moment for record in piece)
+            assert next((at > moment for at in map(recorded_at, lane.records) if at is not None), True)
+        assert taken + lane.take() == records
 
 
 class TestEnds:

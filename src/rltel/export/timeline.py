@@ -64,15 +64,20 @@ class TimelineDrain:
         """Take what all threads and tasks have recorded since the last time."""
         with self._draining:
             if not self._closed:
-                self._drain()
+                self._drain(self._recorder.now())
 
-    def _drain(self) -> None:
+    def _drain(self, until_ns: int | None) -> None:
+        """Hand on what happened until then.
+
+        Lanes are read one after the other, and go on meanwhile: without a moment that is the same for all, an effect on
+        the last could come in a round before its cause on the first.
+        """
         if self._device is not None:
             self._device.draw()
             self._count_device_drops(self._device.drops)
         self._count_dropped()
         self._each(lambda consumer: consumer.begin_round())
-        taken = [(lane, lane.take()) for lane in self._recorder.lanes()]  # all at once: a cause and its effect
+        taken = [(lane, lane.take(until_ns)) for lane in self._recorder.lanes()]
         self._left.extend(_in_pieces(taken))
         while self._left and not self._is_late:
             lane, records = self._left.popleft()
@@ -129,7 +134,7 @@ class TimelineDrain:
             return
         self._closed = True
         if not self._is_late:
-            self._drain()
+            self._drain(until_ns=None)
         if self._is_late:
             self._count_left()
             return

@@ -4,7 +4,7 @@ import threading
 from typing import Any, Literal, NamedTuple
 
 from rltel.core.context import new_trace_id
-from rltel.record.records import Attributes, End, Ids, Record
+from rltel.record.records import Attributes, End, Ids, Record, recorded_at
 
 LaneKind = Literal["thread", "task", "shared"]
 
@@ -101,12 +101,29 @@ class Lane:
         self.thread = threading.current_thread()
         self.thread_id = threading.get_native_id()  # asked of the system: in a forked child, Thread.native_id is stale
 
-    def take(self) -> list[Record]:
-        """Remove and return what is there. Safe while the lane's thread goes on appending: each step is atomic."""
-        count = len(self.records)
+    def take(self, until_ns: int | None = None) -> list[Record]:
+        """Remove and return what is there, or of that what happened until a moment.
+
+        Safe while the lane's thread goes on appending: each step is atomic.
+        """
+        count = len(self.records) if until_ns is None else self._recorded_until(until_ns)
         taken = self.records[:count]
         del self.records[:count]
         return taken
+
+    def _recorded_until(self, until_ns: int) -> int:
+        """How many; what goes with the first of the later ones is not among them."""
+        there = count = len(self.records)
+        for place in reversed(range(there)):
+            at_ns = recorded_at(self.records[place])
+            if at_ns is None:
+                if place + 1 == count < there:
+                    count = place
+            elif at_ns > until_ns:
+                count = place
+            else:
+                break
+        return count
 
     def is_over(self) -> bool:
         """Whether nothing more can come: its thread has ended, and nothing is open or waits here."""

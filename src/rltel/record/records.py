@@ -117,3 +117,14 @@ class Placed(NamedTuple):
 
 
 Record = int | Site | Begin | End | Instant | CounterSample | Attached | FreeBegin | FreeEnd | Placed
+
+
+def recorded_at(record: Record) -> int | None:
+    """When that was; None for what goes with the next on its lane, and for what was placed by somebody, anywhere."""
+    if isinstance(record, int):
+        return record
+    if isinstance(record, (Site, Attached, Placed)):
+        return None
+    if isinstance(record, FreeBegin):
+        return record.begin.time_ns
+    return record.end.time_ns if isinstance(record, FreeEnd) else record.time_ns

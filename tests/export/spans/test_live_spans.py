@@ -14,10 +14,12 @@ from opentelemetry.sdk.trace.sampling import Decision as Decide
 from opentelemetry.sdk.trace.sampling import ParentBased, Sampler, SamplingResult
 from opentelemetry.trace import StatusCode, format_span_id, format_trace_id
 
+from export.making import PATIENT
 from realparts.otlp_receiver import otlp_sink
 from rltel.core.context import inject
 from rltel.export.spans.live_tracer import Contexts
 from rltel.process import Process
+from rltel.record.lane import Lane
 from rltel.record.phase_sets import phase_set
 from rltel.record.phases import PhaseClock
 from rltel.record.recorder import Recorder
@@ -36,7 +38,12 @@ class OwnProvider:
         self.provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.recorder = Recorder()
-        self.process = Process(self.recorder, {"RLTEL_RUN_LOG_ROOT": str(tmp_path / "logs"), **environ})
+        settings = {
+            "RLTEL_RUN_LOG_ROOT": str(tmp_path / "logs"),
+            "RLTEL_TRACE_FLUSH_INTERVAL_S": "3600",  # all comes at the end, and whole, however long the machine takes
+            **PATIENT,
+        }
+        self.process = Process(self.recorder, {**settings, **environ})
         self.tracer = self.provider.get_tracer("user")
 
     def init(self, config: Any = None) -> Telemetry:
@@ -203,6 +210,46 @@ class TestTree:
             sent = inject()["traceparent"]
         own.close()
         assert sent.split("-")[2] == format_span_id(id_of(own.span("iteration")))
+
+    def test_what_begins_while_lanes_are_read_finds_its_parent(self, own: OwnProvider) -> None:
+        """The parent's lane has been read before it began, the child's is read when both are there."""
+        telemetry = own.init()
+        recorder = own.recorder
+        recorder.instant("this lane is the first")
+        carried: list[Any] = []
+        ready, begin, done = threading.Event(), threading.Event(), threading.Event()
+
+        def child() -> None:
+            recorder.instant("this lane is the second")
+            ready.set()
+            begin.wait(60)
+            with recorder.attached(carried[0]), recorder.slice("child", flow=7):
+                pass
+            done.set()
+
+        thread = threading.Thread(target=child)
+        thread.start()
+        assert ready.wait(60)
+        outer = recorder.slice("outer", flow=7)
+        lanes = recorder.lanes
+
+        def read_slowly() -> Iterator[Lane]:
+            for lane in lanes():
+                if lane.thread is thread:
+                    outer.__enter__()
+                    carried.append(recorder.origin())
+                    begin.set()
+                    assert done.wait(60)
+                yield lane
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(recorder, "lanes", read_slowly)
+            assert telemetry.flush(60)
+        outer.__exit__(None, None, None)
+        thread.join()
+        own.close()
+        assert parent(own.span("child")) == id_of(own.span("outer"))
+        assert [link.context.span_id for link in own.span("child").links] == [id_of(own.span("outer"))]
 
 
 class TestWhatSpansHold:

@@ -72,8 +72,8 @@ class Drawing:
         try:
             step()
         except Exception as error:  # whatever it is, the training and the other destinations go on
-            self.failures += 1
             self._error = error
+            self.failures += 1  # last: whoever sees the count finds the error
 
     def _show(self, terminal: Terminal) -> None:
         if not terminal.is_ours():
