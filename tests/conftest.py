@@ -1,9 +1,20 @@
-"""For all tests: properties are about right answers, never about how fast a loaded machine finds them."""
+"""For all tests: properties are about right answers, never about how fast a loaded machine finds them.
+
+Their examples are the same in each run, so that a change fails for what it does. ``RLTEL_EXPLORE=1 make test`` looks
+further, at others each time.
+"""
+
+import os
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("rltel", deadline=None)
+settings.register_profile(
+    "rltel",
+    deadline=None,
+    derandomize=os.environ.get("RLTEL_EXPLORE") != "1",
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("rltel")
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
-from realparts.processes import HOST
+from realparts.processes import HOST, free_port
 
 Mode = Literal["open", "silent", "dripping"]
 """``open``: what comes is passed on, both ways. ``silent``: nothing is answered. ``dripping``: a byte now and then."""
@@ -33,10 +33,10 @@ class Gate:
     def __init__(self, behind: str) -> None:
         self._behind = urlsplit(behind).port or 0
         self._listener: socket.socket | None = None
+        self._accepting: threading.Thread | None = None
         self._connections: list[socket.socket] = []
         self._is_mute = False
-        with socket.create_server((HOST, 0)) as found:
-            self.port: int = found.getsockname()[1]
+        self.port = free_port()  # not one of those that outgoing connections get meanwhile
         self.url = f"http://{HOST}:{self.port}"
 
     def __enter__(self) -> Self:
@@ -50,7 +50,8 @@ class Gate:
         self.shut()
         self._is_mute = False
         self._listener = listener = socket.create_server((HOST, self.port))
-        threading.Thread(target=self._accept, args=(listener, self._talk(mode)), daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, args=(listener, self._talk(mode)), daemon=True)
+        self._accepting.start()
 
     def shut(self) -> None:
         """Nobody listens any more; what was connected is cut."""
@@ -59,6 +60,9 @@ class Gate:
                 self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
             self._listener = None
+        if self._accepting is not None:
+            self._accepting.join()  # what it has just accepted is cut, too
+            self._accepting = None
         for connection in self._connections:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)

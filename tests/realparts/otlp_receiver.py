@@ -152,7 +152,7 @@ class OtlpSink:
     def wait_for_metric(
         self,
         name: str,
-        timeout: float = 10.0,
+        timeout: float = 60.0,
         predicate: Callable[[ReceivedMetric], object] | None = None,
     ) -> ReceivedMetric:
         """The first data point of that name of which the predicate holds.
@@ -170,7 +170,7 @@ class OtlpSink:
     def wait_for_span(
         self,
         name: str,
-        timeout: float = 10.0,
+        timeout: float = 60.0,
         predicate: Callable[[ReceivedSpan], object] | None = None,
     ) -> ReceivedSpan:
         """Like `wait_for_metric`, for spans."""
@@ -181,13 +181,14 @@ class OtlpSink:
 
         return self.wait_for(wanted, f"span {name!r}", timeout)
 
-    def wait_for(self, wanted: Callable[[], Item | None], what: str, timeout: float = 10.0) -> Item:
+    def wait_for(self, wanted: Callable[[], Item | None], what: str, timeout: float = 60.0) -> Item:
         """Calls ``wanted`` at each arrival until it gives something true, and returns that."""
         deadline = time.monotonic() + timeout
         with self._arrived:
             while not (item := wanted()):
-                if not self._arrived.wait(deadline - time.monotonic()):
+                if time.monotonic() > deadline:
                     raise AssertionError(f"{what} did not arrive in {timeout} s\n{self.describe()}")
+                self._arrived.wait(max(0.0, deadline - time.monotonic()))
         return item
 
     def describe(self) -> str:
@@ -339,6 +340,8 @@ def _receiving(sink: OtlpSink, tls: Certificate | None = None, trust: str | None
 
 
 class _Server(ThreadingHTTPServer):
+    request_queue_size = 128  # a stalled machine must not refuse
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up or is not trusted is what some tests are about; the rest is a fault and is shown."""
         if not isinstance(sys.exception(), (ssl.SSLError, ConnectionError)):

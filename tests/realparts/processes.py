@@ -52,7 +52,7 @@ def accepts(port: int) -> bool:
         return False
 
 
-def http_get(url: str, timeout: float = 10.0) -> bytes:
+def http_get(url: str, timeout: float = 60.0) -> bytes:
     """The body at ``url``; raises what `urllib.request.urlopen` raises."""
     with _opener.open(url, timeout=timeout) as response:
         body: bytes = response.read()
@@ -66,7 +66,7 @@ def server(
     ports: int,
     ready: Callable[[Sequence[int]], bool],
     log: Path,
-    timeout: float = 15.0,
+    timeout: float = 60.0,
 ) -> Iterator[Sequence[int]]:
     """Runs a server; yields its ports; always stops it.
 

@@ -60,7 +60,7 @@ class Prometheus:
         """The expression at ``start``, ``start + step``, ... up to ``end``, all in seconds."""
         return _matrix(self._result("query_range", query=promql, start=start, end=end, step=step)[1])
 
-    def wait_for(self, promql: str, predicate: Callable[[Vector], object] = bool, timeout: float = 30.0) -> Vector:
+    def wait_for(self, promql: str, predicate: Callable[[Vector], object] = bool, timeout: float = 60.0) -> Vector:
         """Repeats the instant query until the predicate holds of its value, which it returns.
 
         By default that is as soon as there is any series. A first scrape comes up to about 5 s
@@ -224,7 +224,7 @@ def _url(port: int) -> str:
 
 def _is_ready(url: str) -> bool:
     try:
-        http_get(f"{url}/-/ready", timeout=1)
+        http_get(f"{url}/-/ready", timeout=5)
     except OSError:  # HTTPError is one, for the status 503 of a server that still starts
         return False
     return True

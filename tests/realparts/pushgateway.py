@@ -72,6 +72,8 @@ def pushgateway() -> Iterator[Pushgateway]:
             """Requests are kept, not printed."""
 
     class Server(ThreadingHTTPServer):
+        request_queue_size = 128  # a stalled machine must not refuse
+
         def handle_error(self, request: Any, client_address: Any) -> None:
             """A client that went away is what some tests want."""
 

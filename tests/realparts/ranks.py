@@ -17,6 +17,8 @@ from typing import Any
 
 import cloudpickle
 
+_START_S = 200.0  # for all ranks to import torch, on a machine that is busy with other tests
+
 
 class RankError(Exception):
     """What a rank raised, as text: exceptions of a test's own modules cannot always be unpickled."""
@@ -33,7 +35,7 @@ class Ranks:
         self.processes = processes
         self._links = links
 
-    def run(self, function: Callable[..., Any], *arguments: Any, timeout: float = 60.0) -> list[Any]:
+    def run(self, function: Callable[..., Any], *arguments: Any, timeout: float = 120.0) -> list[Any]:
         """Call ``function(rank, *arguments)`` everywhere. Raises `RankError` for the first rank that raised."""
         results = self.outcomes(function, *arguments, timeout=timeout)
         for result in results:
@@ -41,7 +43,7 @@ class Ranks:
                 raise result
         return results
 
-    def outcomes(self, function: Callable[..., Any], *arguments: Any, timeout: float = 60.0) -> list[Any]:
+    def outcomes(self, function: Callable[..., Any], *arguments: Any, timeout: float = 120.0) -> list[Any]:
         """As `run`, with a `RankError` in place of the result of each rank that raised, None for one that died."""
         module = sys.modules.get(function.__module__)
         if module is not None and not function.__module__.startswith("rltel"):
@@ -83,6 +85,8 @@ def ranks(world_size: int, tmp_path: Path, timeout_s: float = 30.0) -> Iterator[
         processes.append(process)
         links.append(ours)
     try:
+        _meet(links)  # each has imported torch: what that takes is not the group's time
+        _meet(links)  # each has made the group: one that ends now ends in it
         yield Ranks(processes, links)
     finally:
         for link in links:
@@ -92,13 +96,30 @@ def ranks(world_size: int, tmp_path: Path, timeout_s: float = 30.0) -> Iterator[
             process.kill()
 
 
+def _meet(links: Sequence[Connection]) -> None:
+    """Wait for all ranks, then let them go on."""
+    for link in links:
+        if not link.poll(_START_S):
+            raise TimeoutError(f"ranks did not start within {_START_S} s")
+        link.recv_bytes()
+    for link in links:
+        link.send_bytes(b"")
+
+
+def _met(link: Connection) -> None:
+    link.send_bytes(b"")
+    link.recv_bytes()
+
+
 def _serve(rank: int, world_size: int, store: str, timeout_s: float, link: Connection) -> None:
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
     limit = timedelta(seconds=timeout_s)
+    _met(link)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world_size, timeout=limit)
+    _met(link)
     while True:
         try:
             function, arguments = cloudpickle.loads(link.recv_bytes())

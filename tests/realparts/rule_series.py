@@ -112,7 +112,7 @@ class Watched:
 
     def at_the_end(self, demo: str, series: str, promql: str) -> Vector:
         """What an expression gave when a series of this demo was scraped last."""
-        ((_, samples),) = self.server.samples(f'{series}{{rl_run_id="{demo}"}}[10m]')
+        ((_, samples),) = self.server.samples(f'{series}{{rl_run_id="{demo}"}}[1h]')
         found = self.server.query(promql, time=samples[-1][0])
         return [(labels, value) for labels, value in found if labels["rl_run_id"] == demo]
 
@@ -145,8 +145,8 @@ def watched(tmp_path: Path, rules: list[Path]) -> Iterator[Watched]:
             _run(tmp_path / name, name, command, ports[name])
         yield Watched(
             server,
-            server.query(f'last_over_time({every}=~"sac|grpo"}}[10m])'),
-            [each for each, _ in server.query(f'last_over_time({every}=~"program|llm-program"}}[10m])')],
+            server.query(f'last_over_time({every}=~"sac|grpo"}}[1h])'),
+            [each for each, _ in server.query(f'last_over_time({every}=~"program|llm-program"}}[1h])')],
             tmp_path,
         )
 

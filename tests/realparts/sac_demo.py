@@ -93,7 +93,7 @@ def watched(tmp_path: Path, watching: Path) -> Iterator[Demo]:
             OTLP_PROTOCOL="grpc",
             PIPELINE_SHUTDOWN_TIMEOUT_S=20,  # so that nothing is dropped, however busy the machine
         )
-        server.wait_for("rl_environment_reward_mean", timeout=60)
+        server.wait_for("rl_environment_reward_mean", timeout=200)
         exposition = http_get(f"http://{target}/metrics").decode()
         out, err = process.communicate(timeout=280)
         ended = time.time()

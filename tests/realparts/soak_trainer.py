@@ -172,7 +172,7 @@ def leaks_a_busy_child(folder: Path, note: str) -> None:
     )
     subprocess.Popen([sys.executable, "-I", "-S", "-c", code, note])
     wait_for(Path(note + ".up").exists)
-    time.sleep(1.0)  # some samples see it
+    time.sleep(3.0)  # some samples see it
     Path(note + ".seen").touch()
     wait_for(Path(note).exists)
     completes(folder)

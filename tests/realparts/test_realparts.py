@@ -39,6 +39,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
+from export.making import wait_until
 from realparts import requirements
 from realparts.otlp_receiver import OtlpSink, RotelAgent, otlp_sink, rotel
 from realparts.perfetto_reader import parse_packets, read_packets
@@ -134,10 +135,7 @@ class TestServer:
         finally:
             parent.kill()
             parent.communicate()
-        deadline = time.monotonic() + 10
-        while accepts(port):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: not accepts(port), "its end")
 
 
 def port_of(endpoint: str) -> int:
@@ -239,14 +237,15 @@ class TestPrometheus:
             assert labels == expected
 
             exposition.gauge.labels("0").set(3.0)
-            server_.wait_for("demo", lambda vector: vector[0][1] == 3.0)
+            server_.wait_for("demo", lambda vector: [value for _, value in vector] == [3.0])  # none after a late scrape
             assert server_.query("1 + 1") == [({}, 2.0)]
             assert server_.query("demo", time=started - 60) == []
 
             ((_, samples),) = server_.samples("demo[5m]")
             assert [samples[0][1], samples[-1][1]] == [2.5, 3.0]
             assert started < samples[0][0] < samples[-1][0] < time.time() + 1
-            ((_, points),) = server_.query_range("demo * 2", samples[-1][0], samples[-1][0] + 2, 1)
+            doubled = "last_over_time(demo[5m]) * 2"  # also where the next scrape comes too late, and nothing is there
+            ((_, points),) = server_.query_range(doubled, samples[-1][0], samples[-1][0] + 2, 1)
             assert [value for _, value in points] == [6.0, 6.0, 6.0]
             assert points[2][0] - points[0][0] == pytest.approx(2)
 
@@ -262,7 +261,7 @@ class TestPrometheus:
         targets.write_text(json.dumps([{"targets": [exposition.target], "labels": {"role": "actor"}}]))
         with prometheus(file_sd=targets, tmp_path=tmp_path) as server_:
             server_.wait_for('demo{role="actor"}')
-            assert [target["health"] for target in server_.targets()] == ["up"]
+            wait_until(lambda: [target["health"] for target in server_.targets()] == ["up"], "its health")
 
     def test_a_bad_configuration_shows_the_reason(self, tmp_path: Path) -> None:
         requirements.need_prometheus()

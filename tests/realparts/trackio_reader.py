@@ -40,7 +40,7 @@ def read_store(folder: Path, project: str, run: str) -> StoredRun:
         env={**os.environ, "TRACKIO_DIR": str(folder)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=True,
     )
     return StoredRun(**json.loads(ran.stdout))

@@ -82,7 +82,7 @@ class Running:
         self._err: list[str] = []
         self._readers = [_reading(process.stdout, self._out), _reading(process.stderr, self._err)]
 
-    def wait_for(self, step: int, timeout: float = 60.0) -> None:
+    def wait_for(self, step: int, timeout: float = 120.0) -> None:
         """Until this step is committed."""
         deadline = time.monotonic() + timeout
         while f"committed {step}" not in self._out:
@@ -95,7 +95,7 @@ class Running:
         self.process.wait(timeout)
         ended = time.monotonic()
         for reader in self._readers:
-            reader.join(5)  # what it started may still hold the pipes
+            reader.join(30)  # what it started may still hold the pipes
         return Ended(self.process.returncode, list(self._out), "\n".join(self._err), ended)
 
 

@@ -37,7 +37,7 @@ class VictoriaMetrics:
         result = self._get("/api/v1/query", parameters)
         return [(series["metric"], float(series["value"][1])) for series in result["result"]]
 
-    def wait_for(self, promql: str, predicate: Callable[[Vector], object] = bool, timeout: float = 15.0) -> Vector:
+    def wait_for(self, promql: str, predicate: Callable[[Vector], object] = bool, timeout: float = 60.0) -> Vector:
         """Repeats the query until the predicate holds of its value, which it returns."""
         deadline = time.monotonic() + timeout
         while not predicate(value := self.query(promql)):

@@ -33,7 +33,7 @@ class OfflineRun:
         return [(row.get(axis), row[key]) for row in self.rows if key in row]
 
 
-def read_offline(folder: Path, timeout: float = 15.0) -> OfflineRun:
+def read_offline(folder: Path, timeout: float = 60.0) -> OfflineRun:
     """The only run below a folder, once its end is there: W&B's own process writes it after ``finish`` returned."""
     (path,) = folder.glob("wandb/offline-run-*/run-*.wandb")
     deadline = time.monotonic() + timeout
