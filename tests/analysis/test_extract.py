@@ -204,7 +204,9 @@ import json, sys
 import rltel
 first, last, value = map(float, sys.argv[2:])
 tensorboard = {"path": "{run_dir}/tensorboard"}
-rltel.init({"run": {"dir": sys.argv[1], "algo": "ppo"}, "tensorboard": tensorboard, "prometheus": {"enabled": False}})
+pipeline = {"shutdown_timeout_s": 60}  # a busy machine takes more than 2 s
+run = {"dir": sys.argv[1], "algo": "ppo"}
+rltel.init({"run": run, "tensorboard": tensorboard, "prometheus": {"enabled": False}, "pipeline": pipeline})
 for step in range(int(first), int(last)):
     rltel.log({"Perf/total_fps": value, "Perf/learning_time": 0.25, "Loss/value": 1.0}, step=step)
 if first:
@@ -217,7 +219,8 @@ def test_a_run_of_ours_is_read_through_restarts_and_values_that_came_late(tmp_pa
     """Several event files, which are of one run for sure: our folders say whose they are."""
     run = tmp_path / "run"
     for arguments in ((0, 10, 1.0), (5, 8, 5.0)):
-        run_python(TRAINER, run, *arguments)
+        done = run_python(TRAINER, run, *arguments)
+        assert done.returncode == 0, done.stderr
     summary = run / "run_summary.json"
     if not summary.exists():
         summary.write_text(json.dumps(STAMP))

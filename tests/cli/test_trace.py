@@ -272,7 +272,7 @@ def test_the_real_command(run_dir: Path, tmp_path: Path) -> None:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr

@@ -12,6 +12,7 @@ import pytest
 _OTHERS = ("RLTEL_", "OTEL_", "SLURM_", "TORCHELASTIC_", "MASTER_")
 _RANKS = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK", "ROLE_WORLD_SIZE"}
 _fork = multiprocessing.get_context("fork")
+_LONG = 120.0  # seconds: a machine that stalls is no fault
 
 
 def _is_ours(variable: str) -> bool:
@@ -25,13 +26,13 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _child(task: Callable[[int], Any], number: int, start: Any, done: Any, results: Any) -> None:
-    start.wait(20)
+    start.wait(_LONG)
     try:
         answer = task(number)
     except Exception as error:  # the parent raises it
         answer = error
     results.put((number, answer))
-    done.wait(20)  # nobody ends before all have answered: a holder that ended is another case
+    done.wait(_LONG)  # nobody ends before all have answered: a holder that ended is another case
 
 
 @pytest.fixture
@@ -46,11 +47,11 @@ def together() -> Callable[[int, Callable[[int], Any]], list[Any]]:
         for child in children:
             child.start()
         try:
-            answers = dict(results.get(timeout=20) for _ in children)
+            answers = dict(results.get(timeout=_LONG) for _ in children)
         finally:
             done.set()
             for child in children:
-                child.join(20)
+                child.join(_LONG)
         for answer in answers.values():
             if isinstance(answer, Exception):
                 raise answer

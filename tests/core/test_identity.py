@@ -268,7 +268,7 @@ def test_ranks_of_a_real_torchrun_share_a_run(tmp_path):
     launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
     launch += ["--rdzv-endpoint", "localhost:0", "--rdzv-id", "none", "--no-python"]
     script = ["bash", "-c", '"$@"; exit $?', "bash", sys.executable, str(tmp_path / "rank.py"), str(tmp_path)]
-    subprocess.run([sys.executable, *launch, *script], check=True, timeout=60, capture_output=True)
+    subprocess.run([sys.executable, *launch, *script], check=True, timeout=240, capture_output=True)
     found = [json.loads((tmp_path / f"{rank}.answer").read_text()) for rank in (0, 1)]
     assert found[0][:2] == found[1][:2]
     assert [one[2:] for one in found] == [[0, 2, "learner-0.1", True], [1, 2, "learner-1.1", False]]

@@ -28,7 +28,8 @@ def in_place():
 def _nothing_is_left(caplog):
     yield
     assert in_place() is None
-    assert not caplog.records
+    # Not what others say: of earlier tests' tasks that are collected only now, say.
+    assert not [each for each in caplog.records if each.name.startswith(("opentelemetry", "rltel"))]
 
 
 def test_one_in_another():
@@ -146,8 +147,12 @@ def test_keeps_no_chain():
 
         return context.run(there)
 
+    def there_are():
+        gc.collect()
+        return sum(type(each) is InPlace for each in gc.get_objects())
+
+    before = there_are()  # what earlier tests left open
     context = contextvars.copy_context()
     for _ in range(100):
         context = link(context)
-    gc.collect()
-    assert sum(type(each) is InPlace for each in gc.get_objects()) < 5
+    assert there_are() - before < 5

@@ -246,8 +246,8 @@ def test_no_name_leads_out_of_the_log_root(tmp_path_factory, algo, task, backend
 
 
 def test_run_ids_are_unique_and_name_the_time():
-    ids = {Run.new_id() for _ in range(1000)}
-    assert len(ids) == 1000
+    ids = {Run.new_id() for _ in range(100)}  # of 1000 in one second, two are the same once in 9000 times
+    assert len(ids) == 100
     assert all(re.fullmatch(r"\d{8}-\d{6}-[0-9a-f]{8}", made) for made in ids)
 
 

@@ -40,8 +40,8 @@ def scraped(made: Commit, tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         endpoint(made) as served,
         prometheus([served.target], tmp_path=tmp_path_factory.mktemp("prometheus")) as server,
     ):
-        server.wait_for("rl_step")
-        return {named(labels) for labels, _ in server.query('{__name__=~"rl_.+"}')}
+        # One query for all: a later scrape that takes too long would mark every series as gone.
+        return {named(labels) for labels, _ in server.wait_for('{__name__=~"rl_.+"}')}
 
 
 @pytest.fixture(scope="module")

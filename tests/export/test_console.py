@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from export.making import TIME_NS, FakeClock, commit, recorded, run_python
+from export.making import PATIENT, TIME_NS, FakeClock, commit, recorded, run_python
 from rltel.export.commit import Commit
 from rltel.export.console import ConsoleSink
 from rltel.names.catalogue import Catalogue, Entry
@@ -250,7 +250,7 @@ for step in range(10):
 
 
 def test_trinity_rft_167_a_redirected_log_has_plain_lines_and_no_ansi(tmp_path: Any) -> None:
-    ran = run_python(TRAINING, tmp_path / "run", FORCE_COLOR="1", TERM="xterm-256color")
+    ran = run_python(TRAINING, tmp_path / "run", FORCE_COLOR="1", TERM="xterm-256color", **PATIENT)
     assert ran.returncode == 0, ran.stderr
     lines = ran.stdout.splitlines()
     assert 2 <= len(lines) <= 10

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from export.making import run_python
+from export.making import PATIENT, run_python, wait_until
 from realparts.otlp_receiver import ReceivedSpan, otlp_sink, rotel
 from realparts.processes import HOST, free_port
 from realparts.trace_processor import query
@@ -27,7 +27,7 @@ class Program:
 
     def __init__(self, tmp_path: Path, **environ: str) -> None:
         self.recorder = Recorder()
-        self.process = Process(self.recorder, {"RLTEL_RUN_LOG_ROOT": str(tmp_path / "logs"), **environ})
+        self.process = Process(self.recorder, {"RLTEL_RUN_LOG_ROOT": str(tmp_path / "logs"), **PATIENT, **environ})
 
     def clock(self) -> PhaseClock:
         return PhaseClock(phase_set("llm", "learner"), self.process.trackers.default, self.recorder)
@@ -47,6 +47,11 @@ def trace_of(telemetry: Telemetry) -> Path:
     assert telemetry.run_dir is not None
     (path,) = (telemetry.run_dir / "trace").glob("*.pftrace")
     return path
+
+
+def since(before: set[threading.Thread]) -> list[threading.Thread]:
+    """Threads that are new. (Not their number: one that an earlier test left may end at any time.)"""
+    return [thread for thread in threading.enumerate() if thread not in before]
 
 
 def id_of(span: ReceivedSpan) -> bytes:
@@ -132,25 +137,22 @@ class TestWhatIsOn:
 
     def test_spans_of_an_address_that_cannot_be_are_refused_and_nothing_is_left(self, tmp_path: Path) -> None:
         program = Program(tmp_path)
-        before = threading.active_count()
+        before = set(threading.enumerate())
         with pytest.raises(ConfigError, match="endpoint"):
             program.init({"trace": {"enabled": True}, "otlp": {"enabled": True, "endpoint": "ftp://there"}})
         assert not program.recorder.on
-        assert threading.active_count() == before
+        assert since(before) == []
 
     def test_a_failure_later_on_leaves_no_thread(self, tmp_path: Path) -> None:
         program = Program(tmp_path)
-        before = threading.active_count()
+        before = set(threading.enumerate())
         config = {
             "otlp": {"enabled": True, "endpoint": f"http://{HOST}:{free_port()}"},
             "prometheus": {"enabled": True, "port": 0, "host": "203.0.113.1"},
         }
         with pytest.raises(ConfigError, match=r"prometheus\.host"):
             program.init(config)
-        deadline = time.monotonic() + 15
-        while threading.active_count() > before and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert threading.active_count() == before
+        wait_until(lambda: since(before) == [], "the end of all threads")
         assert not program.recorder.on
 
 
@@ -282,8 +284,8 @@ def test_a_trace_that_stands_still_does_not_hold_up_the_spans(
 DEAD = """
 import sys
 import rltel
-otlp = {"enabled": True, "endpoint": sys.argv[1], "protocol": sys.argv[2], "timeout_s": 60.0, "metrics": False}
-rltel.init({"otlp": otlp, "pipeline": {"shutdown_timeout_s": 0.5}, "trace": {"enabled": True},
+otlp = {"enabled": True, "endpoint": sys.argv[1], "protocol": sys.argv[2], "timeout_s": 600.0, "metrics": False}
+rltel.init({"otlp": otlp, "pipeline": {"shutdown_timeout_s": 5.0}, "trace": {"enabled": True},
             "run": {"dir": sys.argv[3]}})
 for step in range(20):
     with rltel.slice("s"):
@@ -294,8 +296,8 @@ for step in range(20):
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 def test_posthog_70964_the_end_is_bounded_with_a_dead_receiver_of_spans(tmp_path: Path, protocol: str) -> None:
     began = time.monotonic()
-    ran = run_python(DEAD, f"http://{HOST}:{free_port()}", protocol, tmp_path / "run", timeout=50)
-    assert time.monotonic() - began < 40
+    ran = run_python(DEAD, f"http://{HOST}:{free_port()}", protocol, tmp_path / "run")
+    assert time.monotonic() - began < 150
     assert (ran.returncode, "Traceback" in ran.stderr) == (0, False), ran.stderr
     assert "spans: lost 21 in all" in ran.stderr
     (path,) = (tmp_path / "run" / "trace").iterdir()

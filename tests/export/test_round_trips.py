@@ -155,7 +155,9 @@ class TestOtlp:
             agent.wait_for(lambda: steps_of(agent) == sorted([*ROLLOUT_STEPS, *TRAIN_STEPS]), "all steps")
             agent.wait_for(lambda: len([span for span in agent.spans() if span.name == "update"]) == 3, "all spans")
             axes = {each.attributes["rl.axis"] for each in agent.metrics() if each.name == "rl.step"}
-            rewards = [each.value for each in agent.metrics() if each.name == "rl.stats.rollout.reward"]
+            found = [each for each in agent.metrics() if each.name == "rl.stats.rollout.reward"]
+            in_time = sorted(found, key=lambda each: each.point.time_unix_nano)  # an agent may send several at once
+            rewards = [each.value for each in in_time]
             of_run = {each.resource["service.instance.id"] for each in [*agent.metrics(), *agent.spans()]}
         assert "lost" not in made.said
         assert axes == {"rollout", "train"}
@@ -171,21 +173,24 @@ class TestOtlp:
         """It takes only what is not compressed."""
         made = trained(tmp_path, {"otlp": {"enabled": True, "endpoint": tap.endpoint}})
         tap.wait_for(lambda: len(tap.values("rl.step")) == 6, "all steps")
+        # It passes on every metric and span by itself: the step comes before the rest, and the process's span last.
+        tap.wait_for(lambda: len(tap.values("rl.stats.loss")) == len(counts(tap)) == 3, "the last step's metrics")
         tap.wait_for(lambda: [span.name for span in tap.spans].count("update") == 3, "all spans")
+        tap.wait_for(lambda: any(not span.parent_span_id for span in tap.spans), "the process's span")
         assert "lost" not in made.said
         assert sorted(tap.values("rl.step")) == sorted([*ROLLOUT_STEPS, *TRAIN_STEPS])
         assert tap.values("rl.stats.rollout.reward") == [0.5, 1.5, 2.5]
         losses = tap.values("rl.stats.loss")
         assert [str(value) for value in losses] == ["0.25", "nan", "0.75"]
-        counts = [
-            point.count
-            for metric in tap.metrics
-            if metric.name == "rl.stats.seq_len.distribution"
-            for point in metric.histogram.data_points
-        ]
-        assert counts == [4, 8, 12]
+        assert counts(tap) == [4, 8, 12]
         (root,) = [span for span in tap.spans if not span.parent_span_id]
         assert {span.trace_id for span in tap.spans} == {root.trace_id}
+
+
+def counts(tap: OtelTap) -> list[int]:
+    """Of every point of the distribution."""
+    metrics = [metric for metric in [*tap.metrics] if metric.name == "rl.stats.seq_len.distribution"]
+    return [point.count for metric in metrics for point in metric.histogram.data_points]
 
 
 def steps_of(receiver: Any) -> list[int]:

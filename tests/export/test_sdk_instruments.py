@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 
-from export.making import run_python
+from export.making import PATIENT, run_python
 from export.scraping import samples, value
 from realparts.otlp_receiver import otlp_sink
 from realparts.prometheus import promtool_check_metrics
@@ -81,7 +81,7 @@ provider.shutdown()
 def test_one_endpoint_gets_both_as_of_one_process(tmp_path: Path) -> None:
     """The standard variable is enough: both read it."""
     with otlp_sink() as receiver:
-        ran = run_python(SENT, tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint)
+        ran = run_python(SENT, tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint, **PATIENT)
         assert ran.returncode == 0, ran.stderr
         theirs, ours = receiver.wait_for_metric("sim.resets"), receiver.wait_for_metric("rl.stats.reward")
     assert (theirs.value, ours.value) == (3, 0.5)

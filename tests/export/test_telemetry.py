@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry, generate_latest
 
 import rltel
-from export.making import FakeClock, ListSink, environment, point, run_python, wait_until
+from export.making import PATIENT, FakeClock, ListSink, environment, point, run_python, wait_until
 from export.panel.pseudo import pseudo_terminal
 from realparts.otlp_receiver import otlp_sink
 from realparts.processes import HOST, accepts, free_port, http_get
@@ -55,7 +55,7 @@ class Program:
     """A process's telemetry with an environment of its own."""
 
     def __init__(self, tmp_path: Path, **environ: str) -> None:
-        self.environ = {"RLTEL_RUN_LOG_ROOT": str(tmp_path / "logs"), **environ}
+        self.environ = {"RLTEL_RUN_LOG_ROOT": str(tmp_path / "logs"), **PATIENT, **environ}
         self.recorder = Recorder()
         self.process = Process(self.recorder, self.environ)
 
@@ -280,12 +280,12 @@ class TestOff:
     def test_nothing_on_makes_no_directory_no_thread_and_no_line(
         self, program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        before = threading.active_count()
+        before = set(threading.enumerate())
         telemetry = program.init()
         telemetry.commit({"x": 1.0}, step=1)
         assert telemetry.flush()
         assert (list(tmp_path.iterdir()), capsys.readouterr().err, telemetry.run_dir) == ([], "", None)
-        assert threading.active_count() == before
+        assert set(threading.enumerate()) <= before
         assert "RLTEL_RUN_ID" not in program.environ
 
     def test_sgl_project_sglang_38210_a_commit_without_init_is_counted_and_said_once(
@@ -489,7 +489,7 @@ class TestPrometheus:
         program.init({"prometheus": {"enabled": True, "port": 0, "linger_s": 60.0}})
         began = time.monotonic()
         program.process.shutdown()
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 50
 
 
 class TestShutdown:
@@ -542,8 +542,8 @@ class TestShutdown:
 EXIT = """
 import sys, time
 import rltel
-config = {"otlp": {"enabled": True, "endpoint": sys.argv[1], "protocol": sys.argv[2], "timeout_s": 60.0},
-          "pipeline": {"shutdown_timeout_s": 0.5}, "run": {"dir": sys.argv[3]}}
+config = {"otlp": {"enabled": True, "endpoint": sys.argv[1], "protocol": sys.argv[2], "timeout_s": 600.0},
+          "pipeline": {"shutdown_timeout_s": 5.0}, "run": {"dir": sys.argv[3]}}
 rltel.init(config)
 for step in range(20):
     rltel.log({"x": 1.0}, step=step)
@@ -558,12 +558,12 @@ class TestExit:
     def test_posthog_70964_open_telemetry_python_2284_with_a_dead_collector(
         self, tmp_path: Path, protocol: str, how: str
     ) -> None:
-        """~63 s a batch, as reported. The time of one export is set to 60 s here."""
+        """~63 s a batch, as reported. The time of one export is set to 600 s here."""
         with socket.create_server((HOST, 0)) as silent:
             port = silent.getsockname()[1] if how == "is silent" else free_port()
             began = time.monotonic()
-            ran = run_python(EXIT, f"http://{HOST}:{port}", protocol, tmp_path / "run", timeout=50)
-            assert time.monotonic() - began < 40
+            ran = run_python(EXIT, f"http://{HOST}:{port}", protocol, tmp_path / "run")
+            assert time.monotonic() - began < 150
         assert ran.returncode == 0, ran.stderr
         assert len(list(read_jsonl(tmp_path / "run"))) == 20
         lost = re.findall(r"otlp: lost (\d+) in all", ran.stderr)
@@ -576,17 +576,17 @@ class TestExit:
             "rltel.init({'trace': {'enabled': True, 'flush_interval_s': 60}, 'run': {'dir': sys.argv[1]}})\n"
             "with rltel.slice('one'):\n    pass\n"
         )
-        assert run_python(code, tmp_path).returncode == 0
+        assert run_python(code, tmp_path, **PATIENT).returncode == 0
         assert slices(tmp_path) == {"learner-0.1": ["one"]}
 
     def test_after_an_exception_it_comes_home_too(self, tmp_path: Path) -> None:
         code = (
             "import sys, rltel\n"
             "rltel.init({'trace': {'enabled': True, 'flush_interval_s': 60}, 'run': {'dir': sys.argv[1]},"
-            " 'prometheus': {'enabled': True, 'port': 0, 'linger_s': 60}})\n"
+            " 'prometheus': {'enabled': True, 'port': 0, 'linger_s': 1000}})\n"
             "with rltel.slice('one'):\n    raise SystemError('training failed')\n"
         )
-        ran = run_python(code, tmp_path, timeout=50)
+        ran = run_python(code, tmp_path, **PATIENT)
         assert (ran.returncode, "training failed" in ran.stderr) == (1, True)
         assert slices(tmp_path) == {"learner-0.1": ["one"]}
 
@@ -650,7 +650,7 @@ def test_children_of_multiprocessing_start_empty_and_flush_at_their_end(tmp_path
     script.write_text(CHILDREN)
     ran = subprocess.run(
         [sys.executable, script, run_dir, method],
-        env=environment(),
+        env=environment(**PATIENT),
         capture_output=True,
         text=True,
         timeout=120,

@@ -12,7 +12,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from export.making import ListSink, run_python
+from export.making import ListSink, run_python, wait_until
 from realparts.areal_logger import ArealLogger, areal_logger
 from rltel.core.errors import ConfigError, RecordError
 from rltel.export.jsonl import read_jsonl
@@ -218,7 +218,7 @@ class TestCommit:
         for step in range(3):
             logger.commit(0, step, step, {"a": 1.0})
         logger.close()
-        assert [made.step for made in whole.commits] == [0, 1, 2]
+        wait_until(lambda: [made.step for made in whole.commits] == [0, 1, 2], "all steps")  # `close` waits 5 s
         assert [step for step, _ in committed(tmp_path)] == [0, 1, 2]
 
 

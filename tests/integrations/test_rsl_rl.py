@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from export.making import run_python
+from export.making import PATIENT, run_python, wait_until
 from realparts.rsl_rl_training import EXAMPLES, ITERATIONS, OURS, FailsAt, environment, parameters, runner
 from realparts.tensorboard_reader import pages, scalars
 from realparts.wandb_reader import read_offline
@@ -207,7 +207,7 @@ class TestTrainingsThatEndBadly:
     def test_every_iteration_that_was_logged_is_in_the_record_and_in_tensorboard(
         self, how: str, instrumented: str, tmp_path: Path
     ) -> None:
-        ran = run_training(TRAIN, how, instrumented, tmp_path)
+        ran = run_training(TRAIN, how, instrumented, tmp_path, **PATIENT)
         assert ran.returncode == (9 if how == "killed" else 1), ran.stderr
         assert [line.step for line in lines_of(tmp_path)] == list(range(6))
         if how == "raises":
@@ -240,6 +240,7 @@ class TestGoingOn:
             made.learn(3)
         assert [line.step for line in lines_of(tmp_path)] == [0, 1, 2, 2, 3, 4]
         with pages(tmp_path) as shown:
+            wait_until(lambda: "Loss/value" in shown.scalars().get(".", {}), "what the data server has loaded")
             assert [step for step, _ in shown.scalars()["."]["Loss/value"]] == [0, 1, 2, 3, 4]
 
     def test_unilab_441_no_axis_restarts_when_a_training_is_resumed(self, tmp_path: Path, process: Process) -> None:

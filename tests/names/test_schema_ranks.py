@@ -36,6 +36,7 @@ def reduced(rank: int, recorded: list[dict[str, float]]) -> dict[str, float]:
     return dict(trackers.export_all(reduce_group=torch.distributed.group.WORLD))
 
 
+@pytest.mark.xdist_group("two ranks")
 def test_ranks_merge_by_each_tags_rule(tmp_path: Path) -> None:
     recorded = [measured(rank) for rank in EXAMPLE["input"]["ranks"]]
     with ranks(2, tmp_path) as two:

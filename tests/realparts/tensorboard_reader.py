@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event
@@ -13,6 +12,9 @@ from tensorboard.context import RequestContext
 from tensorboard.data import server_ingester
 from tensorboard.util.grpc_util import ChannelCredsType
 
+from realparts.requirements import require
+
+_STARTS = 3
 _ALL = {"scalars": 0, "histograms": 0, "tensors": 0}
 Steps = dict[str, list[int]]
 
@@ -73,19 +75,37 @@ class Pages:
 @contextmanager
 def pages(folder: Path) -> Iterator[Pages]:
     """Runs the data server on a folder."""
-    try:
-        binary = server_ingester.get_server_binary()
-    except server_ingester.NoDataServerError as missing:
-        pytest.skip(f"no data server: {missing}")
-    ingester = server_ingester.SubprocessServerDataIngester(
-        server_binary=binary,
-        logdir=str(folder),
-        reload_interval=1,
-        channel_creds_type=ChannelCredsType.LOCAL,
-        samples_per_plugin=dict.fromkeys(("scalars", "histograms", "text", "hparams"), 0),
-    )
-    ingester.start()
+    ingester = _started(folder)
     try:
         yield Pages(ingester.data_provider)
     finally:
         ingester._stdin_handle.close()  # it ends with its input
+
+
+def _started(folder: Path) -> Any:
+    """TensorBoard gives its server some seconds for the first answer, which a stalled machine may need more than."""
+    failures = []
+    while len(failures) < _STARTS:
+        ingester = server_ingester.SubprocessServerDataIngester(
+            server_binary=_server(),
+            logdir=str(folder),
+            reload_interval=1,
+            channel_creds_type=ChannelCredsType.LOCAL,
+            samples_per_plugin=dict.fromkeys(("scalars", "histograms", "text", "hparams"), 0),
+        )
+        try:
+            ingester.start()
+        except server_ingester.DataServerStartupError as failed:
+            ingester._stdin_handle.close()
+            failures.append(failed)
+        else:
+            return ingester
+    raise ExceptionGroup("the data server did not start", failures)
+
+
+def _server() -> Any:
+    try:
+        found = server_ingester.get_server_binary()
+    except server_ingester.NoDataServerError:
+        found = None
+    return require("TensorBoard's data server", found, "the wheel tensorboard-data-server has it on most platforms")

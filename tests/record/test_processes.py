@@ -80,7 +80,7 @@ if __name__ == "__main__":
         children = [context.Process(target=child, args=(queue,)) for _ in range(2)]
         for each in children:
             each.start()
-        found = [queue.get(timeout=60) for _ in children]
+        found = [queue.get(timeout=200) for _ in children]
         for each in children:
             each.join()
     print(json.dumps({"children": found, "records": len(timeline.here().records), "ids": [new_id()]}))
@@ -144,7 +144,7 @@ done.set()
 def run(code: str, *arguments: str) -> list[dict[str, Any]]:
     """What a program of its own prints."""
     command = [sys.executable, "-c", code, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -167,7 +167,7 @@ def test_children_start_empty_with_ids_of_their_own(method: str, tmp_path: Any) 
     program = tmp_path / "program.py"
     program.write_text(CHILDREN)
     done = subprocess.run(
-        [sys.executable, str(program), method], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, str(program), method], capture_output=True, text=True, check=False, timeout=240
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

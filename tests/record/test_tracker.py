@@ -798,9 +798,9 @@ class TestConcurrency:
 
         def records(name: str) -> None:
             with tracker.scope(name):
-                barrier.wait(10)
+                barrier.wait(60)
                 tracker.scalar(x=1.0)
-                barrier.wait(10)
+                barrier.wait(60)
 
         run_all([lambda name=name: records(name) for name in "ABCD"])
         assert {key for key in taken() if not key.endswith("__count")} == {f"{name}/x" for name in "ABCD"}

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from rltel.core.errors import ReductionError
 from rltel.reduce.clock_offsets import ClockOffset, Exchange, measure_offsets, offset_of
 
 SECOND = 1_000_000_000
+pytestmark = pytest.mark.xdist_group("three ranks")
 
 
 @dataclass
@@ -135,7 +137,7 @@ def test_one_way_slower_than_the_other_stays_within_the_bound(three: Ranks, side
     """The reference reads its clock late, or answers late: all of the delay is on one of the two ways."""
 
     def measured(rank: int) -> ClockOffset:
-        slow = HostClock(**{side: lambda: time.sleep(0.005)})
+        slow = HostClock(**{side: lambda: time.sleep(0.02)})  # much longer than the other way, on a busy machine too
         return measure_offsets(dist.group.WORLD, slow if rank == 0 else HOSTS[rank])
 
     for each, clock in list(zip(three.run(measured), HOSTS, strict=True))[1:]:
@@ -196,12 +198,14 @@ def test_a_group_of_one_needs_no_peer(three: Ranks) -> None:
 
 def test_a_rank_that_never_calls_ends_as_the_groups_own_time_out(tmp_path: Any) -> None:
     def measured(rank: int) -> bool:
+        dist.barrier()  # all have started: the time-out of the next group is not spent on that
+        group = dist.new_group(range(3), timeout=timedelta(seconds=5))
         if rank != 2:
-            measure_offsets(dist.group.WORLD, SystemClock())
+            measure_offsets(group, SystemClock())
         return True
 
-    with ranks(3, tmp_path, timeout_s=2.0) as group:
-        reference, served, absent = group.outcomes(measured, timeout=30.0)
+    with ranks(3, tmp_path) as group:
+        reference, served, absent = group.outcomes(measured, timeout=120.0)
     assert isinstance(reference, RankError)
     assert reference.kind == "RuntimeError"
     assert (served, absent) == (True, True)

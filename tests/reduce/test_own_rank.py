@@ -82,6 +82,7 @@ def test_a_commit_of_what_was_recorded_is_watched(
     assert len(warnings(caplog)) == told
 
 
+@pytest.mark.xdist_group("two ranks")
 def test_the_ranks_of_a_real_group_are_counted(tmp_path: Path) -> None:
     need_package("torch")
     with ranks(2, tmp_path) as group:

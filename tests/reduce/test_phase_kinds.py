@@ -129,6 +129,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
         yield group
 
 
+@pytest.mark.xdist_group("two ranks")
 class TestRanks:
     def test_labels_come_through_the_reduction(self, two: Ranks) -> None:
         def reduced(rank: int) -> tuple[dict[str, PhaseLabel | None], float]:

@@ -661,7 +661,7 @@ class TestFailures:
 
     def test_while_cutting(self, four: Ranks) -> None:
         def on_rank(rank: int) -> Any:
-            group = dist.new_group(range(4), timeout=timedelta(seconds=1.5))
+            group = dist.new_group(range(4), timeout=timedelta(seconds=20))
             trackers = fresh()
             trackers.default.scalar(x=1.0)
             if rank == 1:
@@ -718,17 +718,17 @@ class TestFailures:
 
     def test_a_rank_that_does_not_export(self, four: Ranks) -> None:
         def on_rank(rank: int) -> Any:
-            group = dist.new_group(range(4), timeout=timedelta(seconds=1.5))
+            # The time-out holds for making the group, too: long enough for ranks that a busy machine holds up.
+            group = dist.new_group(range(4), timeout=timedelta(seconds=5))
             trackers = fresh()
             trackers.default.scalar(x=float(rank))
             if rank == 3:
-                time.sleep(2.5)
-                return "late"
+                return "elsewhere"
             begin = time.monotonic()
             message = failure_of(lambda: export(trackers, reduce_group=group))
-            return bool(message), time.monotonic() - begin < 10, dict(trackers.export_all())
+            return bool(message), time.monotonic() - begin < 25, dict(trackers.export_all())
 
-        assert four.run(on_rank) == [*((True, True, {"x": rank, "x__count": 1}) for rank in range(3)), "late"]
+        assert four.run(on_rank) == [*((True, True, {"x": rank, "x__count": 1}) for rank in range(3)), "elsewhere"]
 
     def test_torch_distributed_is_not_there(self) -> None:
         trackers = fresh()
@@ -751,6 +751,15 @@ class TestFailures:
             assert found[rank][1] == {"x": rank, "x__count": 1}
 
 
+LONG_S = 120.0
+"""For ranks to start and to answer, however busy the machine is. (A group gives a peer up after 30.)"""
+
+
+def here(rank: int) -> int:
+    """Answered by all: they have started, and whatever time-out comes next is not spent on that."""
+    return rank
+
+
 @pytest.mark.xdist_group("dying ranks")
 def test_a_rank_that_dies_while_exporting(tmp_path: Path) -> None:
     def on_rank(rank: int) -> Any:
@@ -765,10 +774,11 @@ def test_a_rank_that_dies_while_exporting(tmp_path: Path) -> None:
         message = failure_of(lambda: export(trackers))
         says = ("reducing 2 keys (x, y)", "lost another rank of [0, 1, 2]", "the other ranks' errors", "gloo")
         told = all(each in message for each in says) or message
-        return told, time.monotonic() - begin < 8, dict(trackers.export_all())
+        return told, time.monotonic() - begin < LONG_S / 2, dict(trackers.export_all())
 
-    with ranks(3, tmp_path, timeout_s=5.0) as group:
-        first, dead, last = group.outcomes(on_rank, timeout=30)
+    with ranks(3, tmp_path) as group:
+        group.run(here, timeout=LONG_S)
+        first, dead, last = group.outcomes(on_rank, timeout=LONG_S)
     assert dead is None
     for rank, outcome in ((0, first), (2, last)):
         assert not isinstance(outcome, RankError), outcome
@@ -786,8 +796,9 @@ def test_a_lost_rank_is_told_with_the_step_and_what_the_group_raised(tmp_path: P
             return str(error).startswith("reducing over ranks at step 7: rank 0"), is_lost_peer(error.__cause__)
         return "no error"
 
-    with ranks(2, tmp_path, timeout_s=5.0) as group:
-        first, _ = group.outcomes(on_rank, timeout=30)
+    with ranks(2, tmp_path) as group:
+        group.run(here, timeout=LONG_S)
+        first, _ = group.outcomes(on_rank, timeout=LONG_S)
     assert first == (True, True)
 
 
@@ -1128,6 +1139,7 @@ class TestPublicFaults:
             assert found == {"both": 1.0, "both__count": 4, f"tensor{holder}": 3.0}
 
 
+@on_two
 class TestTheWriter:
     def test_outside_of_the_group_is_said_once(self, two: Ranks) -> None:
         def on_rank(rank: int, is_writer: bool | None) -> list[str]:

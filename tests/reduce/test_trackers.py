@@ -34,7 +34,7 @@ class TestNames:
         found: list[Any] = []
 
         def gets() -> None:
-            barrier.wait(10)
+            barrier.wait(60)
             found.append(trackers.get("x"))
 
         threads = [threading.Thread(target=gets) for _ in range(8)]

@@ -115,6 +115,7 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
         yield group
 
 
+@pytest.mark.xdist_group("four ranks")
 class TestRanks:
     @pytest.mark.parametrize("world_size", [2, 4])
     def test_of_unequal_sizes(self, world_size: int, request: pytest.FixtureRequest) -> None:

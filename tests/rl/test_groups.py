@@ -373,6 +373,7 @@ class _Recorded:
         of_groups(self.part)(tracker)
 
 
+@pytest.mark.xdist_group("four ranks")
 @settings(max_examples=10, deadline=None)
 @given(st.lists(group, min_size=1, max_size=8), st.lists(st.integers(0, 8), min_size=3, max_size=3))
 def test_real_ranks_give_the_same_however_groups_are_split(

@@ -789,11 +789,12 @@ import asyncio, os, signal, sys, time
 import rltel
 from rltel.rl import sessions
 from rltel.rl.sessions.registry import process_sessions
-rltel.init({"trace": {"enabled": True}}, run_dir=sys.argv[1])
+config = {"trace": {"enabled": True}, "pipeline": {"shutdown_timeout_s": 60}}  # it ends in 2 s on no busy machine
+rltel.init(config, run_dir=sys.argv[1])
 """
 
     def run(self, tmp_path: Path, code: str, *, code_wanted: int = 0) -> list[dict[str, Any]]:
-        ran = run_python(self.SETUP + code, tmp_path / "run")
+        ran = run_python(self.SETUP + code, tmp_path / "run", timeout=240)
         assert ran.returncode == code_wanted, ran.stderr
         return list(public.read(tmp_path / "run"))
 
@@ -833,7 +834,7 @@ with sessions.submit(1, task="parent") as session:
             with session.phase("tool_call"):
                 pass
             left = len(sessions.in_flight())
-            rltel.init({"trace": {"enabled": True}}, role="rollout", run_dir=sys.argv[1])
+            rltel.init(config, role="rollout", run_dir=sys.argv[1])
             with sessions.submit(2, task="child"):
                 pass
             rltel.shutdown()
@@ -928,9 +929,11 @@ def test_the_drain_and_the_callers_do_not_lose_sessions(house: House) -> None:
         worker.start()
     for worker in workers:
         worker.join()
-    wait_until(lambda: house.account.exported_total == 1000, "all are written")
-    stop.set()
-    writer.join()
+    try:
+        wait_until(lambda: house.account.exported_total == 1000, "all are written", timeout=120)
+    finally:
+        stop.set()
+        writer.join()
     assert len(house.lines()) == 1000
     stats = house.stats()
     assert (stats["rollout/sessions/accepted"], stats["rollout/sessions/in_flight"]) == (1000, 0)

@@ -223,6 +223,7 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
         yield group
 
 
+@pytest.mark.xdist_group("four ranks")
 class TestRanks:
     def test_vector_of_two_ranks(self, two: Ranks) -> None:
         vector = areal_vector("train_infer_and_staleness_two_ranks")

@@ -347,6 +347,7 @@ def test_a_mask_that_does_not_fit_opens_nothing(trackers: Trackers, host: Host) 
 
 
 def test_a_process_measures_into_its_own_trackers() -> None:
+    rltel.export_all()  # what other tests left
     perf = Throughput(square)
     with perf.batch([[1, 1, 0], [1, 1, 1]]):
         pass

@@ -446,7 +446,7 @@ class TestDialects:
 
     def test_torch_profiler_s_own_export(self, tmp_path: Path) -> None:
         path = tmp_path / "kineto.json.gz"
-        ran = run_python(PROFILED, path)
+        ran = run_python(PROFILED, path, timeout=240)
         assert ran.returncode == 0, ran.stderr
         written = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
         result = convert([path], tmp_path / "out.pftrace")

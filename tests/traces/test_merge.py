@@ -84,7 +84,8 @@ def query_of(folder: Path, sql: str) -> list[list[Row]]:
 
 WORKER = """
 import sys, rltel
-rltel.init({"trace": {"enabled": True}}, role=sys.argv[2], run_dir=sys.argv[1])
+pipeline = {"shutdown_timeout_s": 60}  # a busy machine takes more than 2 s
+rltel.init({"trace": {"enabled": True}, "pipeline": pipeline}, role=sys.argv[2], run_dir=sys.argv[1])
 with rltel.slice("whole"), rltel.slice(sys.argv[2], flow=42):
     rltel.counter("queue", 3, unit="rows")
 """
@@ -98,7 +99,7 @@ def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
         subprocess.Popen([sys.executable, "-c", WORKER, run_dir, role], env=environment())
         for role in ("learner", "collector")
     ]
-    assert [process.wait(60) for process in running] == [0, 0]
+    assert [process.wait(240) for process in running] == [0, 0]
     return run_dir
 
 

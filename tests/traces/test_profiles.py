@@ -26,9 +26,10 @@ order by slice.ts
 TRAINING = """
 import sys, rltel, torch
 from torch.profiler import ProfilerActivity, profile
-rltel.init({"trace": {"enabled": True}}, role="learner", run_dir=sys.argv[1])
+pipeline = {"shutdown_timeout_s": 60}  # a busy machine takes more than 2 s
+rltel.init({"trace": {"enabled": True}, "pipeline": pipeline}, role="learner", run_dir=sys.argv[1])
 clock = rltel.learner(phases=["forward", "backward"])
-x = torch.randn(400, 400, requires_grad=True)
+x = torch.randn(1000, 1000, requires_grad=True)  # operations that take long beside what two clocks differ by
 with profile(activities=[ProfilerActivity.CPU]) as profiled:
     for step in range(3):
         with clock.iteration(step=step):
@@ -60,7 +61,7 @@ def placed(folder: Path, *profiles: Path) -> dict[str, int]:
 
 def test_operations_lie_inside_the_phases_that_ran_them(tmp_path: Path) -> None:
     """A real training, with a real profiler around it."""
-    ran = run_python(TRAINING, tmp_path / "run", tmp_path / "k.json.gz")
+    ran = run_python(TRAINING, tmp_path / "run", tmp_path / "k.json.gz", timeout=240)
     assert ran.returncode == 0, ran.stderr
     result = merge(tmp_path / "run", tmp_path / "m.pftrace", kineto=[tmp_path / "k.json.gz"])
     faults, rows = query(tmp_path / "m.pftrace", FAULTS, SLICES)

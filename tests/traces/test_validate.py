@@ -56,7 +56,8 @@ PROGRAM = """
 import asyncio, os, signal, sys, threading, time
 import rltel
 trace = {"enabled": True, "thread_time": True, "flush_interval_s": 0.05}
-rltel.init({"trace": trace}, role="learner", run_dir=sys.argv[1])
+pipeline = {"shutdown_timeout_s": 60}  # a busy machine takes more than 2 s
+rltel.init({"trace": trace, "pipeline": pipeline}, role="learner", run_dir=sys.argv[1])
 async def episode(number):
     with rltel.slice("episode", attributes={"number": number}):
         await asyncio.sleep(0.001 * number)
@@ -76,7 +77,7 @@ for step in range(20):
     thread.join()
 if sys.argv[2] == "killed":
     with rltel.slice("open"):
-        rltel.flush(5)
+        assert rltel.flush(60)
         os.kill(os.getpid(), signal.SIGKILL)
 """
 

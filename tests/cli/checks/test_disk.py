@@ -1,6 +1,7 @@
 """Folders that can be written, and those that cannot."""
 
 import os
+import re
 import shutil
 from collections import namedtuple
 from pathlib import Path
@@ -86,7 +87,7 @@ def test_a_file_server_s_clock_that_is_off(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(disk.time, "time", lambda: now - 60)
     finding = of(TelemetryConfig(run=RunConfig(dir=str(tmp_path))))["run.dir"]
     assert finding.status == "warning"
-    assert "its clock is +60 s from ours" in finding.what
+    assert re.search(r"its clock is \+[67]\d s from ours", finding.what), "and as long as the look at it took"
 
 
 def test_a_file_server_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

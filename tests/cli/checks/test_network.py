@@ -13,6 +13,7 @@ import pytest
 from realparts.certificate import certificate
 from realparts.otlp_receiver import otlp_grpc_sink, otlp_sink
 from realparts.processes import HOST, free_port
+from rltel.cli.checks import network
 from rltel.cli.checks.finding import Finding
 from rltel.cli.checks.network import check_network
 from rltel.core.config import OtlpConfig, PrometheusConfig, SwanlabConfig, TelemetryConfig, WandbConfig
@@ -32,6 +33,12 @@ def prometheus(**more: Any) -> TelemetryConfig:
     return TelemetryConfig(prometheus=PrometheusConfig(enabled=True, **more))
 
 
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what does answer: a second is long for a receiver, and not for a machine that stands still meanwhile."""
+    monkeypatch.setattr(network, "BOUND_S", 60.0)
+
+
 @contextmanager
 def silent() -> Iterator[int]:
     """Takes connections, and never says a word."""
@@ -47,6 +54,7 @@ def test_what_is_off_is_not_asked() -> None:
 
 
 class TestPrometheus:
+    @pytest.mark.usefixtures("patience")
     def test_a_free_port(self) -> None:
         port = free_port()
         assert of(prometheus(port=port))["prometheus.port"] == Finding(
@@ -58,6 +66,7 @@ class TestPrometheus:
     def test_any_port(self) -> None:
         assert of(prometheus(port=0))["prometheus.port"].what == "any free port"
 
+    @pytest.mark.usefixtures("patience")
     def test_a_port_that_is_taken_still_works(self) -> None:
         with silent() as port:
             finding = of(prometheus(port=port))["prometheus.port"]
@@ -84,6 +93,7 @@ class TestPrometheus:
 
 
 class TestOtlp:
+    @pytest.mark.usefixtures("patience")
     def test_a_receiver_over_http_answers_and_stores_nothing(self) -> None:
         with otlp_sink() as sink:
             found = of(otlp(sink.endpoint))
@@ -92,6 +102,7 @@ class TestOtlp:
             assert [request.path for request in sink.requests()] == ["/v1/metrics", "/v1/traces"]
             assert sink.metrics() == sink.spans() == []
 
+    @pytest.mark.usefixtures("patience")
     def test_a_receiver_over_grpc(self) -> None:
         with otlp_grpc_sink() as sink:
             found = of(otlp(sink.endpoint, protocol="grpc"))
@@ -115,6 +126,7 @@ class TestOtlp:
             found = of(otlp(f"http://{HOST}:{port}", protocol=protocol, timeout_s=10_000.0))
         assert {finding.status for finding in found.values()} == {"problem"}
 
+    @pytest.mark.usefixtures("patience")
     @pytest.mark.parametrize(("status", "advice"), [(401, "otlp.headers"), (404, "something else listens there")])
     def test_what_it_says_tells_what_to_do(self, status: int, advice: str) -> None:
         with otlp_sink() as sink:
@@ -131,6 +143,7 @@ class TestOtlp:
 
 
 class TestOthers:
+    @pytest.mark.usefixtures("patience")
     def test_a_gateway(self) -> None:
         with silent() as port:
             url = f"http://me:{SECRET}@{HOST}:{port}"

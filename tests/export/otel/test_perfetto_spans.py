@@ -176,9 +176,9 @@ class TestParents:
 
         def work(number: int) -> None:
             with program.tracer.start_as_current_span(f"work {number}"):
-                barrier.wait(10)
+                barrier.wait(60)
                 with program.tracer.start_as_current_span(f"inner {number}"):
-                    barrier.wait(10)
+                    barrier.wait(60)
 
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(work, range(8)))

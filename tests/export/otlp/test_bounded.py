@@ -12,11 +12,12 @@ import pytest
 from export.otlp.test_transport import body, failure, silent_server, transport
 from realparts.certificate import certificate
 from rltel.export.otlp.bounded import Deadline
-from rltel.export.otlp.transport import Answer
+from rltel.export.otlp.transport import Answer, SendError, Transport
 
 Talk = Callable[[socket.socket], None]
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\n"
-ENDLESS = 60.0  # what one of these takes at the least, if nobody ends it: seconds
+ENDLESS = 180.0  # what one of these takes at the least, if nobody ends it: seconds
+LONGER_AND_LONGER = (0.5, 5.0, 15.0)  # how long a try has: a busy machine may not come to a head in the first
 
 
 def drip(connection: socket.socket, content: bytes) -> None:
@@ -33,11 +34,19 @@ def read_request(connection: socket.socket) -> None:
     """All of one: its head and its body may come apart."""
     came = b""
     while b"\r\n\r\n" not in came:
-        came += connection.recv(65536)
+        came += received(connection)
     head, _, content = came.partition(b"\r\n\r\n")
     (length,) = [int(line[15:]) for line in head.splitlines() if line.lower().startswith(b"content-length:")]
     while len(content) < length:
-        content += connection.recv(65536)
+        content += received(connection)
+
+
+def received(connection: socket.socket) -> bytes:
+    """Some of what comes. OSError at its end: the client had no more time, and waiting for the rest would spin."""
+    content = connection.recv(65536)
+    if not content:
+        raise ConnectionError("hung up")
+    return content
 
 
 def after_request(talk: Talk) -> Talk:
@@ -59,7 +68,9 @@ def test_a_head_that_drips_ends_in_time() -> None:
     with silent_server(after_request(lambda made: drip(made, HEAD))) as port, bounded():
         error = failure(f"http://127.0.0.1:{port}", timeout_s=0.5)
     assert error.retryable
-    assert str(error) == f"http://127.0.0.1:{port}/v1/traces: no answer within 0.5 s"
+    address, _, why = str(error).rpartition(": ")
+    assert address == f"http://127.0.0.1:{port}/v1/traces"
+    assert why in ("no answer within 0.5 s", "timed out"), "the second if it took so long to send"
 
 
 def test_what_was_taken_is_not_sent_again_though_the_answer_never_ends() -> None:
@@ -70,7 +81,18 @@ def test_what_was_taken_is_not_sent_again_though_the_answer_never_ends() -> None
         drip(connection, b"")
 
     with silent_server(after_request(talk)) as port, transport(f"http://127.0.0.1:{port}") as made, bounded():
-        assert made.send(body(), 0.5) == Answer(0, "")
+        assert in_time_for_the_head(made) == Answer(0, "")
+
+
+def in_time_for_the_head(made: Transport) -> Answer:
+    """What the first try comes to that had the time to be sent and to see the answer's head."""
+    for timeout_s in LONGER_AND_LONGER[:-1]:
+        try:
+            return made.send(body(), timeout_s)
+        except SendError as error:
+            if not error.retryable:
+                raise
+    return made.send(body(), LONGER_AND_LONGER[-1])
 
 
 def test_a_refusal_is_one_though_its_words_never_end() -> None:
@@ -78,10 +100,14 @@ def test_a_refusal_is_one_though_its_words_never_end() -> None:
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 1000000\r\n\r\n")
         drip(connection, b"")
 
-    with silent_server(after_request(talk)) as port, bounded():
-        error = failure(f"http://127.0.0.1:{port}", timeout_s=0.5)
-    assert not error.retryable
-    assert "HTTP 400 Bad Request" in str(error)
+    with (
+        silent_server(after_request(talk)) as port,
+        transport(f"http://127.0.0.1:{port}") as made,
+        bounded(),
+        pytest.raises(SendError, match="HTTP 400 Bad Request") as raised,
+    ):
+        in_time_for_the_head(made)
+    assert not raised.value.retryable
 
 
 def test_the_next_request_has_its_own_time() -> None:
@@ -113,7 +139,7 @@ def test_one_that_reads_a_little_at_a_time_ends_in_time(scheme: str, tmp_path: P
         given = {"certificate": made.cert} if scheme == "https" else {}
         with transport(f"{scheme}://127.0.0.1:{port}", **given) as sender, pytest.raises(ConnectionError) as raised:
             sender.send(large, 0.5)
-    assert "timed out" in str(raised.value)
+    assert any(why in str(raised.value) for why in ("timed out", "no answer within")), "the second if it never began"
 
 
 def test_a_deadline_that_has_passed() -> None:

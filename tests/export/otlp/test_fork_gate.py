@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from export.making import run_python
+from export.making import PATIENT, run_python
 from rltel.export.otlp.fork_gate import ForkGate
 
 
@@ -72,6 +72,7 @@ def test_such_a_child_says_so_and_lives(tmp_path: Path) -> None:
         "        os._exit(0)\n"
         "    print(os.waitpid(pid, 0)[1])\n",
         tmp_path,
+        **PATIENT,
     )
     assert ran.stdout.strip() == "0", ran.stderr
     assert "this process was forked during a gRPC call" in ran.stderr

@@ -76,7 +76,8 @@ class TestThroughRotel:
         agent, config = agent_and_config
         made = commit(recorded(everything), step=7, env_steps=56)
         send(sink_for(config), commit(recorded(everything), step=6), made)
-        last = agent.wait_for_metric("rl.step", predicate=lambda metric: metric.value == 7)
+        for step in (6, 7):  # the agent has several batches on their way at once: the last may be the first to arrive
+            last = agent.wait_for_metric("rl.step", 60.0, lambda metric, step=step: metric.value == step)
         assert last.attributes == {"rl.axis": "train"}
         before = [metric for metric in agent.metrics() if metric.point.time_unix_nano != made.time_ns]
         assert {metric.name.rpartition(".")[2] for metric in before} == {"numerator", "denominator"}
@@ -358,7 +359,7 @@ class TestFailures:
         began = time.monotonic()
         with pytest.raises(ConnectionError):
             send(sink, commit({"x": 1.0}))
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 60, "a bound, not a measurement"
 
     @pytest.mark.parametrize(
         ("environ", "wanted"),

@@ -32,6 +32,7 @@ from rltel.version import VERSION
 BOTH = ["http/protobuf", "grpc"]
 PLAIN = SpanData(5, 7, 0, "update", 1_795_987_000_000_000_000, 1_795_987_000_000_000_007, {"rl.step": 3})
 SECRET = "geheimnis"
+PATIENCE_S = 60.0  # for what answers at once: a machine that stalls for some seconds must not end it
 
 
 def body(*names: str) -> bytes:
@@ -49,7 +50,7 @@ def transport(endpoint: str, protocol: Any = "http/protobuf", **config: Any) -> 
         made.close()
 
 
-def failure(endpoint: str, protocol: Any = "http/protobuf", timeout_s: float = 5.0, **config: Any) -> SendError:
+def failure(endpoint: str, protocol: Any = "http/protobuf", timeout_s: float = PATIENCE_S, **config: Any) -> SendError:
     with transport(endpoint, protocol, **config) as made, pytest.raises(SendError) as raised:
         made.send(body(), timeout_s)
     return raised.value
@@ -87,7 +88,7 @@ class TestThroughRotel:
         with rotel(tmp_path) as agent:
             endpoint = agent.grpc_endpoint if protocol == "grpc" else agent.http_endpoint
             with transport(endpoint, protocol, compression=compression) as made:
-                assert made.send(request(b"", {"rltel.x": [SpanEncoder().span(data)]}), 5.0) == Answer(0, "")
+                assert made.send(request(b"", {"rltel.x": [SpanEncoder().span(data)]}), PATIENCE_S) == Answer(0, "")
             found = agent.wait_for_span("update")
         assert (found.scope.name, found.scope.version) == ("rltel.x", VERSION)
         assert found.attributes == {"n": 1, "list": [0.5, "x"], "map": {"a": True}}
@@ -102,12 +103,12 @@ class TestSend:
     def test_one_connection_carries_many(self, receiver: OtlpSink, protocol: str) -> None:
         with transport(receiver.endpoint, protocol) as made:
             for name in ("one", "two", "three"):
-                assert made.send(body(name), 5.0) == Answer(0, "")
+                assert made.send(body(name), PATIENCE_S) == Answer(0, "")
         assert [span.name for span in receiver.spans()] == ["one", "two", "three"]
 
     def test_headers_and_who_we_are(self, receiver: OtlpSink, protocol: str) -> None:
         with transport(receiver.endpoint, protocol, headers={"X-Key": "k"}) as made:
-            made.send(body(), 5.0)
+            made.send(body(), PATIENCE_S)
         headers = receiver.requests()[0].headers
         assert headers["x-key"] == "k"
         assert headers["user-agent"].startswith(f"rltel/{VERSION}")
@@ -115,7 +116,7 @@ class TestSend:
     @pytest.mark.parametrize("compression", ["none", "gzip", "deflate"])
     def test_compression(self, receiver: OtlpSink, protocol: str, compression: str) -> None:
         with transport(receiver.endpoint, protocol, compression=compression) as made:
-            made.send(body(*["a long name"] * 50), 5.0)
+            made.send(body(*["a long name"] * 50), PATIENCE_S)
         assert len(receiver.spans()) == 50
         if protocol != "grpc":  # gRPC's own header of it does not reach the receiver's program
             assert receiver.requests()[0].headers.get("content-encoding", "none") == compression
@@ -125,7 +126,7 @@ class TestSend:
             otlp_sink() as receiver,
             transport(receiver.endpoint, headers={"content-type": "text/plain", "Content-Encoding": "br"}) as made,
         ):
-            made.send(body(), 5.0)
+            made.send(body(), PATIENCE_S)
             assert len(receiver.spans()) == 1
 
     def test_the_signal_s_own_endpoint(self, receiver: OtlpSink, protocol: str) -> None:
@@ -133,7 +134,7 @@ class TestSend:
         environ = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": receiver.endpoint + path}
         made, address = trace_transport(OtlpConfig(protocol=protocol), environ)  # type: ignore[arg-type]  # a parameter
         assert address == receiver.endpoint + path
-        made.send(body(), 5.0)
+        made.send(body(), PATIENCE_S)
         made.close()
         assert len(receiver.spans()) == 1
 
@@ -141,18 +142,18 @@ class TestSend:
         partial = ExportTracePartialSuccess(rejected_spans=2, error_message="too\nold")
         receiver.answer = ExportTraceServiceResponse(partial_success=partial).SerializeToString()
         with transport(receiver.endpoint, protocol) as made:
-            assert made.send(body(), 5.0) == Answer(2, "too old")
+            assert made.send(body(), PATIENCE_S) == Answer(2, "too old")
 
     def test_a_warning_rejects_nothing(self, receiver: OtlpSink, protocol: str) -> None:
         partial = ExportTracePartialSuccess(rejected_spans=-1, error_message="use TLS")
         receiver.answer = ExportTraceServiceResponse(partial_success=partial).SerializeToString()
         with transport(receiver.endpoint, protocol) as made:
-            assert made.send(body(), 5.0) == Answer(0, "use TLS")
+            assert made.send(body(), PATIENCE_S) == Answer(0, "use TLS")
 
     def test_an_answer_in_other_words_is_an_answer(self, receiver: OtlpSink, protocol: str) -> None:
         receiver.answer = b'{"ok": true}'
         with transport(receiver.endpoint, protocol) as made:
-            assert made.send(body(), 5.0) == Answer(0, "")
+            assert made.send(body(), PATIENCE_S) == Answer(0, "")
 
     def test_the_time_that_the_settings_allow(self) -> None:
         with transport("http://127.0.0.1:1", timeout_s=2.5) as made:
@@ -272,7 +273,7 @@ class TestGrpcFailures:
             with pytest.raises(SendError):
                 made.send(body(), 1.0)
             with otlp_grpc_sink(port=port) as receiver:
-                deadline = time.monotonic() + 30
+                deadline = time.monotonic() + PATIENCE_S
                 while not receiver.spans():
                     assert time.monotonic() < deadline
                     with contextlib.suppress(SendError):
@@ -298,15 +299,17 @@ class TestNobodyThere:
         with silent_server() as port:
             began = time.monotonic()
             error = failure(f"http://127.0.0.1:{port}", protocol, timeout_s=0.3)
-            assert time.monotonic() - began < 5, "a bound, not a measurement"
+            assert time.monotonic() - began < PATIENCE_S / 2, "a bound, not a measurement"
         assert error.retryable
 
     def test_a_receiver_that_is_too_slow(self, protocol: str) -> None:
         with receiving(protocol) as receiver:
-            receiver.delay = 1.0
+            receiver.delay = 5.0  # no stall is to last so long that the answer is there when the client looks
             error = failure(receiver.endpoint, protocol, timeout_s=0.2)
             assert error.retryable
-            assert ("DEADLINE_EXCEEDED" if protocol == "grpc" else "no answer within 0.2 s") in str(error)
+            # HTTP's second one: where it took so long to send.
+            said = ("DEADLINE_EXCEEDED",) if protocol == "grpc" else ("no answer within 0.2 s", "timed out")
+            assert any(words in str(error) for words in said)
 
     def test_a_connection_that_is_cut(self) -> None:
         def cut(connection: socket.socket) -> None:
@@ -327,7 +330,7 @@ class TestNobodyThere:
                 connection.sendall(b"x" * 65536)
 
         with silent_server(pour) as port, transport(f"http://127.0.0.1:{port}") as made:
-            assert made.send(body(), 5.0) == Answer(0, "")
+            assert made.send(body(), PATIENCE_S) == Answer(0, "")
 
     def test_a_closed_transport(self, receiver: OtlpSink) -> None:
         with transport(receiver.endpoint, "grpc") as made:
@@ -369,12 +372,12 @@ class TestTls:
 
     def test_with_its_authority(self, receiver: OtlpSink, protocol: str, made: Certificate) -> None:
         with transport(receiver.endpoint, protocol, certificate=made.cert) as sender:
-            sender.send(body(), 5.0)
+            sender.send(body(), PATIENCE_S)
         assert len(receiver.spans()) == 1
 
     def test_with_the_authority_of_the_variable(self, receiver: OtlpSink, protocol: str, made: Certificate) -> None:
         with transport(receiver.endpoint, protocol, OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE=made.cert) as sender:
-            sender.send(body(), 5.0)
+            sender.send(body(), PATIENCE_S)
         assert len(receiver.spans()) == 1
 
     def test_requests_ca_bundle_does_not_override_the_config(
@@ -385,16 +388,16 @@ class TestTls:
         self.test_with_its_authority(receiver, protocol, made)
 
     def test_a_stranger_is_not_trusted(self, receiver: OtlpSink, protocol: str) -> None:
-        error = failure(receiver.endpoint, protocol, timeout_s=2.0)
+        error = failure(receiver.endpoint, protocol)
         assert receiver.spans() == []
         assert "certificate" in str(error).lower()
 
     def test_a_client_s_certificate(self, protocol: str, made: Certificate) -> None:
         names = {"OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE": made.cert, "OTEL_EXPORTER_OTLP_CLIENT_KEY": made.key}
         with receiving(protocol, made, trust=made.cert) as receiver:
-            failure(receiver.endpoint, protocol, certificate=made.cert, timeout_s=2.0)
+            failure(receiver.endpoint, protocol, certificate=made.cert)
             with transport(receiver.endpoint, protocol, certificate=made.cert, **names) as sender:
-                sender.send(body(), 5.0)
+                sender.send(body(), PATIENCE_S)
             assert len(receiver.spans()) == 1
 
 
@@ -416,7 +419,7 @@ class TestSecrets:
 
     def test_of_a_request_that_succeeds(self, receiver: OtlpSink, protocol: str) -> None:
         with transport(receiver.endpoint, protocol, headers=self.HEADERS) as made:
-            made.send(body(), 5.0)
+            made.send(body(), PATIENCE_S)
         assert receiver.requests()[0].headers["authorization"] == self.HEADERS["Authorization"]
 
     def test_what_others_send_is_still_logged(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -429,7 +432,7 @@ class TestSecrets:
             own = f"http://me:{SECRET}@127.0.0.1:{port}/v1/traces?token={SECRET}"
             made, address = trace_transport(OtlpConfig(), {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": own})
             assert SECRET not in address
-            assert made.send(body(), 5.0) == Answer(0, "")
+            assert made.send(body(), PATIENCE_S) == Answer(0, "")
             made.close()
 
     def test_in_a_header_that_the_receiver_quotes(self, receiver: OtlpSink, protocol: str) -> None:
@@ -443,7 +446,7 @@ class TestSecrets:
         partial = ExportTracePartialSuccess(rejected_spans=1, error_message=f"key {SECRET} is read-only")
         receiver.answer = ExportTraceServiceResponse(partial_success=partial).SerializeToString()
         with transport(receiver.endpoint, protocol, headers={"x-key": SECRET}) as made:
-            assert made.send(body(), 5.0) == Answer(1, "key [redacted] is read-only")
+            assert made.send(body(), PATIENCE_S) == Answer(1, "key [redacted] is read-only")
 
     def test_in_an_address_that_cannot_be(self) -> None:
         """The library's own error shows it."""
@@ -457,5 +460,5 @@ class TestSecrets:
         netrc.write_text("machine 127.0.0.1 login other password other\n")
         monkeypatch.setenv("NETRC", str(netrc))
         with otlp_sink() as receiver, transport(receiver.endpoint, headers=self.HEADERS) as made:
-            made.send(body(), 5.0)
+            made.send(body(), PATIENCE_S)
             assert receiver.requests()[0].headers["authorization"] == self.HEADERS["Authorization"]

@@ -12,7 +12,9 @@ from export.making import environment, run_python, wait_until
 
 CODE = """
 import os, sys
+from rltel.export.panel import keeper as module
 from rltel.export.panel.keeper import Keeper
+module._WAIT_S = 60.0  # for the end of what was killed
 fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 keeper = Keeper(fd, "in order")
 """

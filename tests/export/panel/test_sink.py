@@ -12,12 +12,19 @@ import pytest
 from export.making import commit, wait_until
 from export.panel.making import SAC
 from export.panel.pseudo import Pseudo, pseudo_terminal
+from rltel.export.panel import sink as sink_module
 from rltel.export.panel.sink import PanelSettings, PanelSink, PlainPanel, no_facts, open_panel
 from rltel.export.panel.system import SystemFacts
 from rltel.export.panel.terminal import RELEASE
 from rltel.export.sink import Destination
 
 FAST = PanelSettings(50.0, algo="sac", task="go2")
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine's terminal takes the last frame, too."""
+    monkeypatch.setattr(sink_module, "_CLOSE_S", 60.0)
 
 
 @contextmanager
@@ -96,18 +103,17 @@ class TestClosing:
         with panel() as (sink, _):
             sink.write(commit(SAC), [])
             sink.close()
-            threads = threading.active_count()
             sink.write(commit(SAC), [])
-            assert threading.active_count() == threads
+            assert not panel_threads()
 
     def test_no_thread_and_no_process_is_left(self) -> None:
-        before = threading.active_count()
+        before = set(threading.enumerate())  # some of these, of other tests, may end meanwhile
         with pseudo_terminal() as terminal:
             sink = PanelSink(terminal.stream, FAST)
             sink.write(commit(SAC), [])
             sink.close()
             assert not panel_threads()
-        assert threading.active_count() == before
+        assert set(threading.enumerate()) <= before
 
 
 class TestTrouble:
@@ -137,7 +143,7 @@ class TestTrouble:
 
         with panel(facts=facts) as (sink, _):
             sink.write(commit(SAC), [])
-            wait_until(lambda: sink.failures, "a failure")
+            wait_until(lambda: sink.failures >= 2, "failures")  # each is counted before it is kept for the flush
             try:
                 sink.flush()
             except ValueError as error:
@@ -161,8 +167,9 @@ class TestTrouble:
                 sink.close()
             wait_until(lambda: terminal.text.count(RELEASE) > drawn, "the rows")
 
-    def test_a_terminal_that_takes_nothing_holds_nobody_up(self) -> None:
+    def test_a_terminal_that_takes_nothing_holds_nobody_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Ctrl+S. Commits go on, and the end is bounded."""
+        monkeypatch.setattr(sink_module, "_CLOSE_S", 0.5)
         reading, writing = os.pipe()  # fills up as a stopped terminal does
         with os.fdopen(writing, "w") as stream:
             os.set_blocking(writing, False)

@@ -112,7 +112,7 @@ def scrolls_whole(terminal: Tmux, rows: int) -> None:
 
 def test_ctrl_c() -> None:
     with trainer(100, 40) as terminal:
-        terminal.wait_for("printed 10")
+        terminal.wait_printed("printed 10")
         stop(terminal)
         scrolls_whole(terminal, 40)
 
@@ -129,7 +129,7 @@ def test_an_exception() -> None:
 def test_a_killed_trainer_leaves_the_terminal_in_order(number: signal.Signals) -> None:
     """It can do nothing itself then; a shell that waits for its end does."""
     with trainer(100, 40) as terminal:
-        terminal.wait_for("printed 10")
+        terminal.wait_printed("printed 10")
         terminal.wait(lambda screen: is_whole(screen, 100), "a whole panel")
         kill_foreground(terminal, number)
         terminal.wait(lambda _: terminal.tell("scroll_region_lower") == "39", "a terminal that scrolls")
@@ -145,7 +145,8 @@ def kill_foreground(terminal: Tmux, number: signal.Signals) -> None:
 
 def test_os_exit_leaves_the_terminal_in_order() -> None:
     with trainer(100, 40, steps=30, ends="exit") as terminal:
-        terminal.wait(lambda _: "printed 20" in terminal.history(), "its end")
+        terminal.wait_printed("printed 20")
+        terminal.wait(shell_waits, "a prompt, and nothing of the panel below it")
         terminal.wait(lambda _: terminal.tell("scroll_region_lower") == "39", "a terminal that scrolls")
         scrolls_whole(terminal, 40)
 
@@ -153,7 +154,7 @@ def test_os_exit_leaves_the_terminal_in_order() -> None:
 def test_stopped_and_gone_on_with() -> None:
     """Ctrl+Z, an editor that takes the whole screen, ``fg``."""
     with trainer(100, 40) as terminal:
-        terminal.wait_for("printed 10")
+        terminal.wait_printed("printed 10")
         terminal.wait(lambda screen: is_whole(screen, 100), "a whole panel")
         terminal.press("C-z")
         terminal.wait_for("Stopped")

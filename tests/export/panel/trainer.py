@@ -8,6 +8,7 @@ import time
 
 from export.making import commit
 from export.panel.making import ASYNC, SAC
+from rltel.export.panel import sink as sink_module
 from rltel.export.panel.sink import PanelSettings, open_panel
 
 FAMILIES = {"sac": SAC, "async": ASYNC}
@@ -16,6 +17,7 @@ FAMILIES = {"sac": SAC, "async": ASYNC}
 def main(steps: int, ends: str, family: str) -> None:
     """`ends`: how it does: well, raise, exit (without a word to anybody). `family`: what it commits."""
     logging.basicConfig(level=logging.INFO, format="logged %(message)s")  # bound to stderr before there is a panel
+    sink_module._CLOSE_S = 60.0  # a busy machine's terminal takes the last frame, too
     sink = open_panel(sys.stdout, PanelSettings(10.0, algo=family, task="go2_joystick_flat"), environ=os.environ)
     print("begins")
     try:

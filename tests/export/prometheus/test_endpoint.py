@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from export.making import commit, identity
+from export.making import commit, identity, wait_until
 from export.scraping import endpoint, status, value
 from realparts.certificate import Certificate, certificate
 from realparts.processes import HOST, accepts, free_port, http_get
@@ -56,7 +56,7 @@ class TestEndpoint:
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr("rltel.export.prometheus.endpoint._TRIED_PORTS", 1)
-        with endpoint(port=free_port()) as first, endpoint(port=first.port) as second:
+        with endpoint() as first, endpoint(port=first.port) as second:
             assert second.port not in (0, first.port)
             assert status(second.url) == 200
         said = f"prometheus.port: none of {first.port} to {first.port} on 127.0.0.1 may be used: took {second.port}"
@@ -167,7 +167,8 @@ class TestEndpoint:
                 signal.pause()
                 os._exit(0)
         try:
-            assert not accepts(served.port)
+            # The child may come to let go of it only now.
+            wait_until(lambda: not accepts(served.port), "a port that nobody listens on")
         finally:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)

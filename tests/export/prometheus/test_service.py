@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from realparts.prometheus import prometheus
 from realparts.pushgateway import pushgateway
 from rltel.core.config import PrometheusConfig, RunConfig, TelemetryConfig
 from rltel.core.errors import ConfigError
+from rltel.export.prometheus import service
 from rltel.export.prometheus.exposition import expose
 from rltel.export.prometheus.service import OpenPrometheus, PrometheusSurroundings, open_prometheus
 from rltel.export.sink import Destination
@@ -48,11 +50,11 @@ def opened(
 
 class TestOpened:
     def test_nothing_unless_asked(self, tmp_path: Path) -> None:
-        before = threading.active_count()
+        before = set(threading.enumerate())  # some of these, of other tests, may end meanwhile
         with opened(tmp_path) as made:
             assert (made.sink, made.workers, made.url, made.places) == (None, (), None, ())
             made.linger(10.0)
-            assert threading.active_count() == before
+            assert set(threading.enumerate()) <= before
         assert list(tmp_path.iterdir()) == []
 
     def test_an_endpoint_that_serves_what_its_sink_takes(self, tmp_path: Path) -> None:
@@ -90,23 +92,31 @@ class TestOpened:
     @pytest.mark.parametrize("bad", [{"push_url": "nowhere"}, {"host": "203.0.113.1"}, {"username": "half"}])
     def test_what_cannot_be_leaves_nothing_open(self, tmp_path: Path, bad: dict[str, Any]) -> None:
         registry = CollectorRegistry()
-        before = threading.active_count()
+        before = set(threading.enumerate())
         with pytest.raises(ConfigError), opened(tmp_path, registry=registry, **{"enabled": True, "port": 0, **bad}):
             pass
         assert expose(registry, "").body == b""
-        assert threading.active_count() == before
+        assert set(threading.enumerate()) <= before
 
-    def test_lingers_until_two_scrapes_came(self, tmp_path: Path) -> None:
+    def test_lingers_until_two_scrapes_came(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        waits = threading.Event()
+
+        def sleep(seconds: float) -> None:
+            waits.set()  # so it has counted the scrapes before
+            time.sleep(seconds)
+
+        monkeypatch.setattr(service, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
         with opened(tmp_path, enabled=True, port=0) as made:
             assert made.url is not None
             made.linger(3600.0)  # nobody ever asked: nobody will
             assert status(made.url) == 200
-            waiting = threading.Thread(target=made.linger, args=(3600.0,))
+            waiting = threading.Thread(target=made.linger, args=(3600.0,), daemon=True)
             waiting.start()
+            assert waits.wait(60)
             for _ in range(2):
                 assert waiting.is_alive()
                 assert status(made.url) == 200
-            waiting.join(10)
+            waiting.join(60)
             assert not waiting.is_alive()
 
 
@@ -122,8 +132,8 @@ class TestRealPrometheus:
         before = (commit({"was": 1.25}), commit({"was": math.nan}))
         with endpoint(*before, made) as served, prometheus([served.target], tmp_path=tmp_path) as server:
             server.wait_for("rl_step", self.near(41.0))
-            ((_, nan),) = server.query("rl_stats_was")
-            assert math.isnan(nan)
+            # Each is asked again: a scrape of more than half a second fails, and there is nothing until the next one.
+            server.wait_for("rl_stats_was", lambda vector: [math.isnan(value) for _, value in vector] == [True])
             questions = {
                 'rl_stats_ppo_actor_loss{rl_stat="avg"}': made.values["ppo_actor/loss/avg"],
                 'rl_stats_ppo_actor_loss{rl_stat="max"}': made.values["ppo_actor/loss/max"],
@@ -141,7 +151,7 @@ class TestRealPrometheus:
                 "target_info * on (instance) group_left () up": 1.0,
             }
             for question, wanted in questions.items():
-                assert self.near(wanted)(server.query(question)), (question, server.query(question))
+                server.wait_for(question, self.near(wanted))
 
     def test_timestamps_found_by_file_sd_behind_tls_and_password(self, tmp_path: Path) -> None:
         made_certificate: Certificate = certificate(tmp_path)
@@ -162,6 +172,6 @@ class TestRealPrometheus:
             with prometheus(tmp_path=tmp_path, file_sd=found.parent / "*.json", **options) as server:
                 ((labels, _),) = server.wait_for("rl_stats_x")
                 assert (labels["rl_run_id"], labels["rl_role"], labels["rl_rank"]) == ("run-1", "learner", "0")
-                wait_until(lambda: server.query("count_over_time(up[1m]) >= 3"), "three scrapes")
-                ((_, stored),) = server.samples("rl_stats_x[1m]")
+                wait_until(lambda: server.query("sum_over_time(up[10m]) >= 3"), "three scrapes")
+                ((_, stored),) = server.samples("rl_stats_x[10m]")
         assert [at for at, _ in stored] == [made.time_ns // 10**6 / 1000], "one sample, at the step's time"

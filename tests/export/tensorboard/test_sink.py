@@ -15,7 +15,7 @@ from tbparse import SummaryReader
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from export.making import TIME_NS, commit, environment, identity, recorded, run_python, wait_until
+from export.making import PATIENT, TIME_NS, commit, environment, identity, recorded, run_python, wait_until
 from realparts.tensorboard_reader import accumulated, all_events, event_files, pages, scalars, steps
 from rltel.core.config import RunConfig, TelemetryConfig, TensorBoardConfig, WandbConfig
 from rltel.core.errors import ConfigError
@@ -154,7 +154,7 @@ class TestFiles:
         code = (
             "import os, sys, rltel\n"
             "rltel.init({'tensorboard': {'path': sys.argv[1]}}, run_dir=sys.argv[2])\n"
-            "rltel.log({'x': 1.0}, step=7)\nassert rltel.flush()\nos._exit(1)\n"
+            "rltel.log({'x': 1.0}, step=7)\nassert rltel.flush(60)\nos._exit(1)\n"
         )
         ran = run_python(code, tmp_path / "tb", tmp_path / "run")
         assert (ran.returncode, steps(tmp_path / "tb")) == (1, {"x": [7]}), ran.stderr
@@ -168,7 +168,7 @@ class TestFiles:
             f"rltel.log({{'x': 1.0}}, step=7)\n{more}"
             "assert 'torch' not in sys.modules\n"
         )
-        ran = run_python(code, tmp_path / "tb", tmp_path / "run")
+        ran = run_python(code, tmp_path / "tb", tmp_path / "run", **PATIENT)
         assert (ran.returncode, steps(tmp_path / "tb")) == (0, {"x": [7]}), ran.stderr
         assert [line for line in ran.stderr.splitlines() if not line.startswith("rltel: run ")] == []
         found = accumulated(tmp_path / "tb").Tags()["tensors"]
@@ -367,7 +367,7 @@ class TestResume:
             "import os, sys, rltel\n"
             "rltel.init({'tensorboard': {'path': '{run_dir}/tb'}}, run_dir=sys.argv[1])\n"
             "for axis, step in eval(sys.argv[2]):\n    rltel.log({axis: 1.0}, step=step, axis=axis)\n"
-            "assert rltel.flush()\nos.kill(os.getpid(), 9)\n"
+            "assert rltel.flush(60)\nos.kill(os.getpid(), 9)\n"
         )
         for made in ([("a", 5), ("b", 99), ("b", 1000), ("a", 6)], [("a", 7), ("b", 500)], [("a", 6)]):
             ran = run_python(code, tmp_path, str(made))
@@ -408,7 +408,7 @@ class TestWriters:
         code = (
             "import os, sys, rltel\n"
             "rltel.init({'tensorboard': {'path': '{run_dir}/tb'}}, run_dir=sys.argv[1])\n"
-            "rltel.log({'x': 1.0}, step=int(sys.argv[2]))\nassert rltel.flush()\nos.kill(os.getpid(), 9)\n"
+            "rltel.log({'x': 1.0}, step=int(sys.argv[2]))\nassert rltel.flush(60)\nos.kill(os.getpid(), 9)\n"
         )
         for step in "12":
             assert run_python(code, tmp_path, step).returncode == -9

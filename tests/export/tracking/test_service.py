@@ -25,6 +25,7 @@ from rltel.export.tracking.trackio import TrackioClient
 from rltel.export.tracking.wandb import WandbClient
 
 SERVICES = ["wandb", "swanlab", "trackio"]
+THREADS = {f"rltel-{service}" for service in SERVICES}
 SOON_S = 0.3  # within which a client that hangs is not done, on any machine
 TESTS = str(Path(__file__).parents[2])
 
@@ -48,9 +49,11 @@ def no_traces_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def hang() -> Iterator[Callable[[], object]]:
     """Waits until the test is over."""
-    over = threading.Event()
+    over, before = threading.Event(), set(threading.enumerate())
     yield over.wait
     over.set()
+    # Until its end such a thread holds hooks of the process, which other tests look at.
+    wait_until(lambda: not [each for each in set(threading.enumerate()) - before if each.name in THREADS], "their end")
 
 
 def fail() -> None:
@@ -182,8 +185,9 @@ class TestRetry:
 @pytest.mark.parametrize("service", SERVICES)
 class TestMisbehaving:
     def test_init_that_raises_costs_what_was_sent_and_is_not_said_each_time(
-        self, service: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+        self, service: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr("rltel.export.tracking.service._RETRY_S", 600.0)  # whatever time this test takes
         with package(service, Misbehaving("init", fail)) as fake:
             destination = drive(client_of(service, tmp_path), *(commit(step=step) for step in range(9)))
         assert (destination.exported_total, destination.dropped_totals) == (0, {"error": 9})

@@ -5,6 +5,7 @@ import math
 import re
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from export.making import TIME_NS, commit, identity, recorded, run_python
-from realparts.tracking import Misbehaving, drive, labels, offline, package, shown
+from realparts.tracking import ENOUGH_S, Misbehaving, drive, labels, offline, package, shown
 from realparts.wandb_reader import OfflineRun, read_offline
 from rltel.core.config import RunConfig, TelemetryConfig, WandbConfig
 from rltel.core.errors import ConfigError
@@ -34,8 +35,8 @@ _numbers = count()
 
 
 def client(run_dir: Path, config: WandbConfig | None = None, **run: Any) -> WandbClient:
-    """Of a run with an id of its own: W&B's process needs a moment to let go of an id."""
-    made = replace(labels(run_dir, **run), run_id=f"run-{next(_numbers)}")
+    """Of a run with an id of its own: W&B's process needs a moment to let go of an id. Its end may take a minute."""
+    made = replace(labels(run_dir, **run), run_id=f"own-{next(_numbers)}", timeout_s=ENOUGH_S)
     return WandbClient(config or WandbConfig(mode="offline"), made)
 
 
@@ -46,7 +47,12 @@ def written(run_dir: Path, *things: Any, config: WandbConfig | None = None, **ru
 
 
 def everything(folder: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    """What its files hold; W&B's own process may take some away meanwhile."""
+    found = b""
+    for path in filter(Path.is_file, folder.rglob("*")):
+        with suppress(FileNotFoundError):
+            found += path.read_bytes()
+    return found
 
 
 def test_an_offline_run_is_not_asked_where_it_is(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -162,7 +168,7 @@ class TestRun:
         assert found.config["seed"] == 1
 
     def test_the_id_is_the_run_s_so_that_a_restart_goes_on_in_it(self, tmp_path: Path) -> None:
-        made = WandbClient(WandbConfig(mode="offline"), labels(tmp_path))
+        made = WandbClient(WandbConfig(mode="offline"), replace(labels(tmp_path), timeout_s=ENOUGH_S))
         drive(made)
         run = read_offline(tmp_path).run
         assert (run.run_id, run.resume) == ("run-1_train", True)
@@ -282,7 +288,8 @@ class TestSecrets:
         settings = TelemetryConfig(run=RunConfig(config={"wandb_api_key": KEY}), wandb=config)
         run_dir = tmp_path / "run"
         run_dir.mkdir()
-        made = WandbClient(config, labels_of(settings, identity(run_dir, run_id="secret-run"), {}))
+        known = labels_of(settings, identity(run_dir, run_id="secret-run"), {})
+        made = WandbClient(config, replace(known, timeout_s=ENOUGH_S))
         drive(made, commit({"x": 1.0}))
         assert read_offline(run_dir).config["command"] == "train --key [redacted]"
         assert KEY.encode() not in everything(tmp_path)  # the home of this test, too

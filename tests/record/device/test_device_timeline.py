@@ -380,11 +380,11 @@ class TestWhatTrainingPays:
         def other() -> None:
             on.work("theirs", 1, 3)
             polled.set()
-            stop.wait(10)
+            stop.wait(60)
 
         thread = threading.Thread(target=other)
         thread.start()
-        polled.wait(10)
+        polled.wait(60)
         on.sim.calls.clear()
         on.iterate(3)
         assert on.sim.count("query") == 0  # nothing of ours is pending, and theirs is theirs
@@ -549,11 +549,11 @@ class TestThreadsAndProcesses:
         def other() -> None:
             on.work("theirs", 1, 3)
             recorded.set()
-            stop.wait(10)
+            stop.wait(60)
 
         thread = threading.Thread(target=other)
         thread.start()
-        recorded.wait(10)
+        recorded.wait(60)
         on.work("ours", 1)
         assert set(on.finish()) == {"theirs", "ours"}
         stop.set()
@@ -586,6 +586,7 @@ class TestThreadsAndProcesses:
 
         on.work("ours", 1)
         on.device._pending[0].by_stream[on.device._stream(on.sim.stream(0))][0].attributes["event"] = Event()
+        gc.collect()  # what earlier tests left is not the child's to end
         child = os.fork()
         if not child:
             on.device.reset()

@@ -103,7 +103,7 @@ def test_trackio_has_every_expert_s_series(tmp_path: Path) -> None:
         "client = TrackioClient(TrackioConfig(mode='local'), labels(Path(sys.argv[1])))\n"
         "assert drive(client, made).exported_total == 1\n"
     )
-    ran = run_python(code, tmp_path / "run", HOME=str(tmp_path / "home"))
+    ran = run_python(code, tmp_path / "run", timeout=240, HOME=str(tmp_path / "home"))
     assert ran.returncode == 0, ran.stderr
     stored = read_store(tmp_path / "run" / "trackio", "rltel", "run-1")
     assert stored.series("moe_balance/layer_1/expert_0/tokens") == [(1, 3.0)]

@@ -18,11 +18,13 @@ from rltel.rl import moe
 from rltel.rl.moe.contracts import chosen, layer_in
 
 EXPERTS = 4
+pytestmark = pytest.mark.xdist_group("ranks with experts")
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-    with ranks(2, Path(tmp_path_factory.mktemp("two"))) as started:
+    # One may import transformers much faster than the other.
+    with ranks(2, Path(tmp_path_factory.mktemp("two")), timeout_s=120.0) as started:
         yield started
 
 
