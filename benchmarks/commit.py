@@ -104,14 +104,18 @@ def summary_writer(folder: Path) -> Iterator[Bench]:
     writer, given = SummaryWriter(str(folder / "writer")), numbers(60)
 
     def add(step: int) -> Callable[[], object]:
-        return lambda: [writer.add_scalar(key, value, step) for key, value in given.items()]
+        def write() -> None:
+            for key, value in given.items():
+                writer.add_scalar(key, value, step)
+
+        return write
 
     yield "SummaryWriter.add_scalar, 60 numbers", add
 
 
 def main() -> None:
     """Prints each candidate's median, and its ratio to the last one's."""
-    with ExitStack() as open_, tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory() as temporary, ExitStack() as open_:
         folder = Path(temporary)
         benches = [*ours(open_, folder), *unilab(folder), *summary_writer(folder)]
         times: dict[str, list[float]] = {name: [] for name, _ in benches}

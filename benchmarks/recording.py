@@ -91,8 +91,8 @@ def slices() -> list[Bench]:
             call()
             rest[0] += 1
             if rest[0] % 10_000 == 0:
-                for buffer in recorder.buffers():
-                    buffer.take()
+                for lane in recorder.lanes():
+                    lane.take()
 
         return run
 

@@ -82,8 +82,8 @@ def calls(areal: Any) -> None:
         def taking() -> None:
             for _ in range(number):
                 run()
-            for buffer in recorder.buffers():  # as the pipeline does every second
-                buffer.take()
+            for lane in recorder.lanes():  # as the pipeline does every second
+                lane.take()
 
         return taking
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from queue import Empty
+from threading import Event, Thread
 from typing import Any
 
 from appo_hooks import Call, Payloads, arrow, wrapped
@@ -60,6 +61,24 @@ class LearnerHooks:
         with suppress(Empty):
             while True:
                 rltel.absorb(self.payloads.get_nowait())
+
+    @contextmanager
+    def absorbing(self) -> Iterator[None]:
+        """Takes what the collector sends while it ends: its process waits until all that it sent is taken."""
+        is_over = Event()
+
+        def absorb() -> None:
+            while not is_over.wait(0.02):
+                self.absorb()
+
+        thread = Thread(target=absorb)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+            self.absorb()
 
     def _leave(self, kind: Any, error: Any, trace: Any) -> None:
         iteration, self.iteration = self.iteration, None

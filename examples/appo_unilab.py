@@ -98,8 +98,8 @@ def train(seed: int, iterations: int, num_envs: int, log_root: str) -> Path:
         with hooks.attached():
             runner.learn(iterations, save_interval=0, log_dir=str(running.run_dir / "unilab"), logger_type="no_print")
     finally:
-        runner.close()  # without it the collector never closes its environment
-    hooks.absorb()
+        with hooks.absorbing():
+            runner.close()  # without it the collector never closes its environment
     rltel.commit(step=iterations + 1)
     rltel.shutdown()
     return running.run_dir

@@ -15,7 +15,6 @@ import json
 import multiprocessing
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -34,7 +33,7 @@ from otlp_receiver import otlp_is_wanted
 import rltel
 from rltel.traces.merge import merge
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 """For a process to start, or to end."""
 
 
@@ -83,7 +82,7 @@ def running_ranks(given: argparse.Namespace, config: dict[str, Any]) -> Iterator
         process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={RANKS}"),
-                *("--master-addr=127.0.0.1", f"--master-port={free_port()}"),
+                *("--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"),  # on any free port
                 str(Path(__file__).with_name("grpo_trainer.py")),
                 *(f"--{name}={value}" for name, value in said.items()),
             ],
@@ -122,14 +121,6 @@ def connected(path: str, process: subprocess.Popen[bytes]) -> Connection:
             if process.poll() is not None or time.monotonic() > until:
                 raise RuntimeError("the trainer's ranks did not start") from None
             time.sleep(0.05)
-
-
-def free_port() -> int:
-    """One that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def train(given: argparse.Namespace) -> Path:

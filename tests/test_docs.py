@@ -1,6 +1,5 @@
 """Every example in the documentation runs, and what the pages claim about the code is so."""
 
-import os
 import re
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import msgspec
 import pytest
 import yaml
 
+from export.making import PATIENT, environment
 from rltel.core.config import TelemetryConfig
 from rltel.core.resolve import resolve
 
@@ -34,9 +34,8 @@ EXAMPLES = [
 
 @pytest.mark.parametrize("code", EXAMPLES)
 def test_example_runs(code: str, tmp_path: Path) -> None:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("RLTEL_", "OTEL_"))}
-    command = [sys.executable, "-c", code]
-    ran = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    command, environ = [sys.executable, "-c", code], environment(**PATIENT)
+    ran = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=250, check=False)
     assert ran.returncode == 0, ran.stderr
     assert "Traceback" not in ran.stderr
     lost = [line for line in ran.stderr.splitlines() if _LOST.search(line) and not _SHOWN.search(line)]

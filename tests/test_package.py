@@ -134,7 +134,8 @@ def test_sigterm_ends_the_program_as_its_own_end_does(tmp_path: Path) -> None:
     code = """
         import os, signal, time, rltel
         record = {"path": "r.jsonl", "write": "worker"}
-        rltel.init({"jsonl": record, "pipeline": {"sigterm": True}, "trace": {"enabled": True}})
+        end = {"sigterm": True, "shutdown_timeout_s": 60}
+        rltel.init({"jsonl": record, "pipeline": end, "trace": {"enabled": True}})
         with rltel.slice("open"):
             rltel.log({"a": 1.0}, step=3)
             os.kill(os.getpid(), signal.SIGTERM)

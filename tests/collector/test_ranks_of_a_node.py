@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ import yaml
 
 from export.making import environment, wait_until
 from realparts.processes import accepts, free_port, parent_death_prefix, tail
-from realparts.prometheus import Prometheus, prometheus
+from realparts.prometheus import Prometheus, Vector, prometheus
 from realparts.requirements import REPOSITORY
 
 CONFIGS = REPOSITORY / "collector-config"
@@ -48,7 +47,7 @@ class Trainer:
     @property
     def port(self) -> int:
         """Where it serves. Waits until it does."""
-        wait_until(lambda: self.said.exists() and self.said.read_text(), f"to serve: {tail(self.log)}", timeout=90)
+        wait_until(lambda: self.said.exists() and self.said.read_text(), f"to serve: {tail(self.log)}", timeout=200)
         return int(self.said.read_text().split(":")[2].split("/")[0])
 
 
@@ -99,6 +98,9 @@ def watching(folder: Path) -> Iterator[Prometheus]:
         gathering.wait()
 
 
+pytestmark = pytest.mark.timeout(900)  # longer than what it waits for, so that that is what is said
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "runs").mkdir()
@@ -115,15 +117,15 @@ def test_every_rank_of_a_node_is_found_and_says_who_it_is(folder: Path) -> None:
         ]
         assert ranks[0].port == first, "the writer has the first claim on it"
         assert len({each.port for each in ranks}) == RANKS
-        found = server.wait_for("rl_stats_mine", lambda vector: len(vector) == RANKS, timeout=90)
+        found = server.wait_for("rl_stats_mine", lambda vector: len(vector) == RANKS, timeout=200)
         assert {(labels["rl_run_id"], labels["rl_role"], labels["rl_rank"], value) for labels, value in found} == {
             ("run-a", "learner", str(rank), 10.0 + rank) for rank in range(RANKS)
         }
         assert {labels["instance"] for labels, _ in found} == {f"localhost:{each.port}" for each in ranks}
         for each in ranks:
             each.end.touch()
-            each.process.wait(90)
-        server.wait_for("count(up) or vector(0)", lambda vector: vector[0][1] == 0, timeout=90)
+            each.process.wait(200)
+        server.wait_for("count(up) or vector(0)", lambda vector: vector[0][1] == 0, timeout=200)
 
 
 def test_another_run_on_a_dead_process_s_port_is_not_taken_for_it(folder: Path) -> None:
@@ -131,18 +133,20 @@ def test_another_run_on_a_dead_process_s_port_is_not_taken_for_it(folder: Path) 
     port = free_port()
     with watching(folder) as server, trainer(folder, "a", **of_run(folder, "run-a", port, 0, 1.0)) as first:
         assert first.port == port
-        server.wait_for("rl_stats_mine == 1", timeout=90)
+        server.wait_for("rl_stats_mine == 1", timeout=200)
         first.process.kill()
         first.process.wait()
         wait_until(lambda: not accepts(port), "the port is free again")
         with trainer(folder, "b", **of_run(folder, "run-b", port, 0, 2.0)) as second:
             assert second.port == port
-            began = time.time()
-            server.wait_for("rl_stats_mine == 2", timeout=90)
-            server.wait_for('up{rl_run_id="run-a"} == 0', timeout=90)
-            wait_until(lambda: server.query('count_over_time(up{rl_run_id="run-a"}[1m]) > 8'), "more scrapes", 90)
-            of_the_dead = server.query(
-                f'last_over_time(rl_stats_mine{{rl_run_id="run-a"}}[{time.time() - began:.0f}s])'
-            )
-            assert {value for _, value in of_the_dead} <= {1.0}
-            assert {labels["rl_run_id"] for labels, _ in server.query("up == 1")} == {"run-b"}
+            server.wait_for("rl_stats_mine == 2", timeout=200)
+            server.wait_for('up{rl_run_id="run-a"} == 0', timeout=200)
+            wait_until(lambda: server.query('count_over_time(up{rl_run_id="run-a"}[1m]) > 8'), "more scrapes", 200)
+            of_the_dead = server.query('last_over_time(rl_stats_mine{rl_run_id="run-a"}[10m])')
+            assert {value for _, value in of_the_dead} == {1.0}
+            server.wait_for("up == 1", is_of_the_second, timeout=200)  # a scrape may take too long now and then
+
+
+def is_of_the_second(up: Vector) -> bool:
+    """Whether it alone is up."""
+    return {labels["rl_run_id"] for labels, _ in up} == {"run-b"}

@@ -44,7 +44,7 @@ class Node:
 
     def says(self, *wanted: str) -> None:
         """Waits until it has said this, and nothing else."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while (lines := self.said.read_text().split("\n")[:-1]) != list(wanted):
             assert time.monotonic() < deadline, lines
             time.sleep(0.02)
@@ -86,8 +86,9 @@ def test_one_that_died_is_started_again_by_the_next_job(node: Node) -> None:
     first = node.pid
     assert first
     os.kill(first, 9)
-    while Path(f"/proc/{first}/cmdline").exists() and Path(f"/proc/{first}/cmdline").read_bytes():
-        time.sleep(0.02)
+    with contextlib.suppress(OSError):  # it may be gone at any moment
+        while Path(f"/proc/{first}/cmdline").read_bytes():
+            time.sleep(0.02)
     node.run("prolog.sh", "2")
     node.says(STARTED, STARTED)
     assert node.pid != first

@@ -23,7 +23,10 @@ from realparts.sac_demo import run, run_dir_of
 from realparts.victoriametrics import VictoriaMetrics, victoria_metrics
 from rltel.record.phase_sets import SAC_LEARNER
 
-pytestmark = pytest.mark.xdist_group("demo")  # two demos at once would share two cores
+pytestmark = [
+    pytest.mark.xdist_group("demo"),  # two demos at once would share two cores
+    pytest.mark.timeout(900),  # a whole training is in the first test's time, however busy the machine
+]
 
 CONFIGS = REPOSITORY / "collector-config"
 TICKS = 300
@@ -124,13 +127,16 @@ def relayed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             PIPELINE_SHUTDOWN_TIMEOUT_S=30,  # so that nothing is dropped, however busy the machine
         )
         found = Relayed(store, spans, run_dir_of(folder))
-        wanted = len(found.of("Loss/critic"))
-        # A relay answers before it has passed anything on.
-        store.wait_for(
-            'sum(count_over_time(rl_train_loss{rl_loss_type="critic"}[1h]))',
-            lambda vector: vector and vector[0][1] == wanted,
-            timeout=60,
-        )
+        # A relay answers before it has passed anything on; the last step has no loss.
+        for series, wanted in (
+            ('rl_train_loss{rl_loss_type="critic"}', len(found.of("Loss/critic"))),
+            ('rl_step{rl_axis="train"}', len(found.lines)),
+        ):
+            store.wait_for(
+                f"sum(count_over_time({series}[1h]))",
+                lambda vector, wanted=wanted: vector and vector[0][1] == wanted,
+                timeout=200,
+            )
         yield found
 
 
@@ -184,6 +190,6 @@ def test_the_collector_s_part_keeps_its_role(relayed: Relayed) -> None:
 
 def test_iterations_come_through_as_spans(relayed: Relayed) -> None:
     named = "rl.loop"
-    relayed.spans.wait_for_span(named, timeout=60)
+    relayed.spans.wait_for_span(named, timeout=200)
     span = next(span for span in relayed.spans.spans() if span.name == named)
     assert span.resource["rl.role"] == "learner"

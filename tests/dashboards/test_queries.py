@@ -4,7 +4,7 @@ SAC, GRPO with a restart and two ranks, and a trainer with what those have not: 
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain, pairwise
 
@@ -32,7 +32,10 @@ from rltel.dashboards.promql import Expr
 from rltel.dashboards.series import Series
 from rltel.export.jsonl import Line
 
-pytestmark = pytest.mark.xdist_group("demo")  # one after the other: two demos at once would share two cores
+pytestmark = [
+    pytest.mark.xdist_group("demo"),  # one after the other: two demos at once would share two cores
+    pytest.mark.timeout(900),  # whole trainings are in the first test's time, however busy the machine
+]
 
 RUNS = (SAC, GRPO, OTHER)
 WINDOW = "5m"
@@ -84,10 +87,29 @@ class Moments:
     def __init__(self, stores: Stores, run: str) -> None:
         loops = f'rl_loop_duration_seconds_count{{rl_run_id="{run}",rl_role="learner"}}[20m]'
         scraped = [sample for _, of in stores.prometheus.samples(loops, time=stores.ended + 60) for sample in of]
-        self.last = scraped[-1][0] + 0.001
-        self.early = scraped[max(3, len(scraped) // 3)][0] + 0.001
-        falls = [second[0] for first, second in pairwise(scraped) if second[1] < first[1]]
-        self.restarted = falls[0] + 0.001 + SCRAPE_S if falls else None
+        self._lines = [line.time_ns / 1e9 for line in stores.lines(run)]
+        self.last = self._after(scraped[-1][0])
+        self.early = self._after(first_regular(scraped, max(3, len(scraped) // 3), 4))
+        falls = [number for number, both in enumerate(pairwise(scraped), start=1) if both[1][1] < both[0][1]]
+        self.restarted = self._after(first_regular(scraped, falls[0] + 1, 2)) if falls else None
+
+    def _after(self, at: float) -> float:
+        """Right after a scrape, and at no line's time: a store rounds that to milliseconds, down or up."""
+        at += 0.001
+        while any(abs(line - at) < 0.004 for line in self._lines):
+            at += 0.005
+        return at
+
+
+def first_regular(scraped: Sequence[tuple[float, float]], number: int, needed: int) -> float:
+    """When the first of these scrapes was, from this one on, that came with those before it in the time they should.
+
+    Rates are over four scrapes' time; a machine that stood still for so long has none for a moment.
+    """
+    for scrapes in (scraped[last + 1 - needed : last + 1] for last in range(number, len(scraped))):
+        if scrapes[-1][0] - scrapes[0][0] < needed * SCRAPE_S:
+            return scrapes[-1][0]
+    raise AssertionError(f"no {needed} scrapes in a row: {scraped}")
 
 
 @cache

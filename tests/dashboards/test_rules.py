@@ -30,7 +30,10 @@ from rltel.export.otlp.metrics import open_otlp_metrics
 from rltel.export.resource import resource_of
 from rltel.reduce.trackers import Trackers
 
-pytestmark = pytest.mark.xdist_group("demo")  # two demos at once would share two cores
+pytestmark = [
+    pytest.mark.xdist_group("demo"),  # two demos at once would share two cores
+    pytest.mark.timeout(900),  # whole trainings are in the first test's time, however busy the machine
+]
 
 FOLDER = REPOSITORY / "dashboards"
 RULES = sorted((FOLDER / "rules").glob("*.yml"))

@@ -17,7 +17,10 @@ from realparts.unilab import need_unilab
 from rltel.record.kinds import Moments
 from rltel.record.phase_sets import APPO_COLLECTOR, APPO_LEARNER, PhaseSet
 
-pytestmark = pytest.mark.xdist_group("demo")  # one after the other: two demos at once would share two cores
+pytestmark = [
+    pytest.mark.xdist_group("demo"),  # one after the other: two demos at once would share two cores
+    pytest.mark.timeout(900),  # a whole training is in the first test's time, however busy the machine
+]
 
 EXAMPLE = REPOSITORY / "examples" / "appo_unilab.py"
 ITERATIONS = 40
@@ -114,7 +117,7 @@ def training(tmp_path_factory: pytest.TempPathFactory) -> Training:
         env={**environ, "PYTHONPATH": str(need_unilab())},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
         check=False,
     )
     assert process.returncode == 0, process.stderr

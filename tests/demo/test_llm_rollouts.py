@@ -19,7 +19,10 @@ from rltel.record.kinds import Moments
 from rltel.record.phase_sets import LLM_LEARNER
 from rltel.rl import sessions
 
-pytestmark = pytest.mark.xdist_group("demo")  # one after the other: two demos at once would share two cores
+pytestmark = [
+    pytest.mark.xdist_group("demo"),  # one after the other: two demos at once would share two cores
+    pytest.mark.timeout(900),  # a whole training is in the first test's time, however busy the machine
+]
 
 EXAMPLE = REPOSITORY / "examples" / "llm_rollouts.py"
 ITERATIONS = 60
@@ -88,7 +91,7 @@ def run(folder: Path, iterations: int, **environ: str) -> Path:
         env={**clean, "RLTEL_PROMETHEUS_PORT": "0", **environ},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
         check=False,
     )
     assert process.returncode == 0, process.stderr

@@ -13,6 +13,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import rltel
+from export.making import wait_until
 from realparts.otlp_receiver import rotel
 from realparts.perfetto_reader import read_packets
 from realparts.prometheus import promtool_check_metrics
@@ -23,7 +24,10 @@ from rltel.record.kinds import Moments
 from rltel.record.phase_sets import SAC_COLLECTOR, SAC_LEARNER, PhaseSet
 from rltel.traces.merge import merge
 
-pytestmark = pytest.mark.xdist_group("demo")  # one after the other: two demos at once would share two cores
+pytestmark = [
+    pytest.mark.xdist_group("demo"),  # one after the other: two demos at once would share two cores
+    pytest.mark.timeout(900),  # a whole training is in the first test's time, however busy the machine
+]
 
 # --- the training ---------------------------------------------------------------------------------------------------
 
@@ -219,7 +223,7 @@ def test_drawn_overlap_is_confirmed_by_the_examples_own_stamps(demo: Demo, timel
         )
         drawn.append(slices)
         stamped.append(stamps)
-    assert overlap(*stamped) > 100e6  # a tenth of a second of real overlap at least
+    assert overlap(*stamped) > 20e6  # of seconds on two cores; how much it is depends on who gets them
     assert overlap(*drawn) >= overlap(*stamped)
 
 
@@ -249,10 +253,11 @@ def test_prometheus_scraped_the_run(demo: Demo) -> None:
 
 
 def test_the_last_scraped_reward_equals_the_last_line(demo: Demo) -> None:
-    ((_, samples),) = demo.prometheus.samples("rl_environment_reward_mean[10m]")
+    ended = demo.ended  # asked as of then, however long the tests before this one took
+    ((_, samples),) = demo.prometheus.samples("rl_environment_reward_mean[10m]", ended)
     last = [line.values["Train/mean_reward"] for line in demo.lines if "Train/mean_reward" in line.values][-1]
     assert samples[-1][1] == pytest.approx(last, rel=1e-12)
-    ((_, steps),) = demo.prometheus.samples('rl_step{rl_axis="train"}[10m]')
+    ((_, steps),) = demo.prometheus.samples('rl_step{rl_axis="train"}[10m]', ended)
     assert steps[-1][1] == 8000
 
 
@@ -292,7 +297,7 @@ def test_otlp_over_http_brings_the_same(tmp_path: Path) -> None:
             PIPELINE_SHUTDOWN_TIMEOUT_S=20,  # so that nothing is dropped, however busy the machine
         )
         lines = [line for line in rltel.read_jsonl(run_dir_of(tmp_path)) if "Loss/critic" in line.values]
-        receiver.wait_for(lambda: len(losses(receiver)) == len(lines), "every commit's loss")
+        receiver.wait_for(lambda: len(losses(receiver)) == len(lines), "every commit's loss", timeout=120)
         assert losses(receiver) == [line.values["Loss/critic"] for line in lines]
 
 
@@ -309,15 +314,18 @@ def losses(receiver: Any) -> list[float]:
 # --- ends -----------------------------------------------------------------------------------------------------------
 
 
-def wait_for_step(process: subprocess.Popen[str], step: int) -> list[str]:
-    """Read the console until it has shown this step."""
+def wait_for_step(process: subprocess.Popen[str], step: int, least_s: float) -> list[str]:
+    """Read the console until it has shown this step, and so many seconds after the first one."""
     assert process.stdout is not None
     seen = []
+    began = 0.0
     for line in process.stdout:
         seen.append(line)
         match = re.match(r"step (\d+)", line)
-        if match and int(match[1]) >= step:
-            return seen
+        if match:
+            began = began or time.monotonic()
+            if int(match[1]) >= step and time.monotonic() - began >= least_s:
+                return seen
     raise AssertionError(f"the demo ended early: {''.join(seen)}")
 
 
@@ -331,23 +339,29 @@ def child_of(process: subprocess.Popen[str]) -> int:
 
 @pytest.mark.parametrize("victim", ["learner", "collector"])
 def test_kill_loses_no_committed_step_and_at_most_a_second_of_trace(tmp_path: Path, victim: str) -> None:
-    """What was open at the last flush is there, open. (One flush may fall between two iterations; not every one.)"""
+    """What was open at the last flush is there, open.
+
+    (One flush may fall between two iterations, or come late on a busy machine; not every one.)
+    """
+    found = []
     for attempt in range(4):
         folder = tmp_path / str(attempt)
         folder.mkdir()
-        if open_after_a_kill(folder, victim):
+        is_open, missing_s = left_by_a_kill(folder, victim)
+        if is_open and missing_s < 1.5:  # a flush every second, and what starting it takes
             return
-    raise AssertionError("nothing was ever open")
+        found.append((is_open, missing_s))
+    raise AssertionError(f"whether something was open, and how much was missing: {found}")
 
 
-def open_after_a_kill(tmp_path: Path, victim: str) -> int:
-    """Kill it, look at what is left, and say how many of its slices are open there."""
+def left_by_a_kill(tmp_path: Path, victim: str) -> tuple[bool, float]:
+    """Kill it, look at what is left: whether slices are open there, and how many seconds are missing at the end."""
     process = start(tmp_path, PROMETHEUS_PORT=0, CONSOLE_INTERVAL_S=0.001)
-    shown = wait_for_step(process, 700)
+    shown = wait_for_step(process, 700, least_s=2.5)  # also on a fast machine some flushes
     collector = child_of(process)
     os.kill(process.pid if victim == "learner" else collector, signal.SIGKILL)
     killed = time.time_ns()
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=120)
     assert process.returncode == (-signal.SIGKILL if victim == "learner" else 1)
     printed = [int(step) for step in re.findall(r"^step (\d+)", "".join(shown) + out, re.MULTILINE)]
 
@@ -369,18 +383,19 @@ def open_after_a_kill(tmp_path: Path, victim: str) -> int:
     """
     ((row,), errors) = query(merged, open_or_last, _ERRORS)
     assert errors == []
-    assert killed - row["last"] < 1.5e9  # a flush every second, and what starting it takes
-    return int(row["open"])
+    return row["open"] > 0, (killed - row["last"]) / 1e9
 
 
-@pytest.mark.parametrize("after_s", [0.3, 2.0, 5.0])
+@pytest.mark.parametrize("after_s", [0.0, 2.0, 5.0])
 def test_interrupt_leaves_readable_files_and_exits_soon(tmp_path: Path, after_s: float) -> None:
+    """From its imports on: before them Python itself is still being started, which takes Ctrl+C as it does."""
     process = start(tmp_path, PROMETHEUS_PORT=0)
+    wait_until(lambda: b"_multiarray_umath" in Path(f"/proc/{process.pid}/maps").read_bytes(), "it imports")
     time.sleep(after_s)
     os.killpg(process.pid, signal.SIGINT)
     interrupted = time.monotonic()
-    _, err = process.communicate(timeout=20)
-    assert time.monotonic() - interrupted < 3
+    _, err = process.communicate(timeout=120)
+    assert time.monotonic() - interrupted < 15  # some 2 s; it would linger for 30, and go on for longer
     assert process.returncode == 130
     assert "Traceback" not in err
     if (tmp_path / "logs").exists():

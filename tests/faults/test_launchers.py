@@ -42,7 +42,19 @@ dist.destroy_process_group()
 
 
 def torchrun(folder: Path, script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Two ranks, started in a folder. They end with this call, whatever happens."""
+    """Two ranks, started in a folder. They end with this call, whatever happens.
+
+    Another process may take the port before torchrun, which has much to import, comes to it: then it is tried again.
+    """
+    for _ in range(3):
+        ran = torchrun_once(folder, script, *arguments)
+        if "EADDRINUSE" not in ran.stderr:
+            break
+    return ran
+
+
+def torchrun_once(folder: Path, script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """With some port that is free."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port"]
     process = subprocess.Popen(
         [*command, str(free_port()), str(script), *arguments],
@@ -53,7 +65,7 @@ def torchrun(folder: Path, script: Path, *arguments: str) -> subprocess.Complete
         text=True,
     )
     try:
-        out, err = process.communicate(timeout=100)
+        out, err = process.communicate(timeout=200)
     except subprocess.TimeoutExpired:
         process.terminate()  # it ends its workers then, which a SIGKILL would not
         out, err = process.communicate(timeout=60)

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from realparts.trainer import trained
+from faults.rest import AT_REST
+from realparts.trainer import started
 
 EARLY, LATE = 5_000, 20_000
 
@@ -57,9 +58,10 @@ def test_what_is_held_after_20_000_commits_is_what_was_held_after_5_000(tmp_path
     measure = MEASURE
     if away:  # there is no end of flushing then: only the pipeline's own thread has to come to rest
         first, rest = (part.replace("rltel.flush(120)", "time.sleep(0.002)") for part in (first, rest))
-        measure = measure.replace("rltel.flush(120)", "time.sleep(3)")
-    program = "".join((first, measure, rest, measure))
-    ended = trained(DESTINATIONS[name], tmp_path / "run", steps=1, at={0: program})
+        measure = measure.replace("rltel.flush(120)", "at_rest(telemetry)")
+    program = "".join((AT_REST, first, measure, rest, measure))
+    with started(DESTINATIONS[name], tmp_path / "run", steps=1, at={0: program}) as running:
+        ended = running.end(280)
     assert ended.code == 0, ended.err
     early, late = ended.said("held")
     grown = {kind: late[kind] - early.get(kind, 0) for kind in late}

@@ -22,26 +22,32 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 
 from export.making import environment, run_python, wait_until
 from export.scraping import samples
+from faults.rest import AT_REST
 from realparts.gate import Gate
 from realparts.otlp_receiver import OtlpSink, otlp_grpc_sink, otlp_sink
 from realparts.processes import http_get
 from rltel.export.jsonl import read_jsonl
 
 STEPS = 12
+FIRST = 3
+"""Steps of a training in two parts: it goes on when it is told to."""
 BOUND_S = 0.5
 SLACK_S = 20.0  # for the interpreter's own start and end, on a machine that has other work
 PROTOCOLS = ["http/protobuf", "grpc"]
 
 # Everything that a trainer draws comes from `random`; what it computes must not depend on telemetry.
-TRAINING = """
+TRAINING = f"""
 import json, random, sys, time
 import rltel
+{AT_REST}
 config, run_dir, steps, pause, end = json.loads(sys.argv[1])
 random.seed(7)
 weight = 0.0
 telemetry = rltel.init(config, run_dir=run_dir)
 print(telemetry.prometheus_url, flush=True)
 for step in range(steps):
+    if end == "in two parts" and step == {FIRST}:
+        sys.stdin.readline()
     with rltel.slice("update"):
         weight += 0.1 * (random.gauss(1.0, 0.3) - weight)
     rltel.count(episodes=1)
@@ -50,7 +56,8 @@ for step in range(steps):
     time.sleep(pause)
 if end == "told":
     sys.stdin.readline()
-flushed = rltel.flush(30.0) if end == "flush" else None
+at_rest(telemetry)
+flushed = rltel.flush(100.0) if end in ("flush", "in two parts") else None
 print(json.dumps([weight, time.time(), flushed]), flush=True)
 """
 
@@ -86,13 +93,23 @@ class Ended(NamedTuple):
 
 @contextmanager
 def training(
-    run_dir: Path, endpoint: str, protocol: str, *, pause_s: float = 0.01, end: str = "", **otlp: Any
+    run_dir: Path,
+    endpoint: str,
+    protocol: str,
+    *,
+    pause_s: float = 0.01,
+    end: str = "",
+    bound_s: float = BOUND_S,
+    **otlp: Any,
 ) -> Iterator[subprocess.Popen[str]]:
-    """A process that trains and sends; with `end` "told", it trains on until `ended` is called."""
+    """A process that trains and sends; with `end` "told", it trains on until `ended` is called.
+
+    With "flush" it waits for its destinations; "in two parts" as well, and for `goes_on` between them.
+    """
     config = {
         "otlp": {"enabled": True, "endpoint": endpoint, "protocol": protocol, "timeout_s": 60.0, **otlp},
         "prometheus": {"enabled": True, "port": 0},
-        "pipeline": {"shutdown_timeout_s": BOUND_S},
+        "pipeline": {"shutdown_timeout_s": bound_s},
     }
     arguments = json.dumps([config, str(run_dir), STEPS, pause_s, end])
     process = subprocess.Popen(
@@ -110,9 +127,16 @@ def training(
             process.kill()
 
 
+def goes_on(process: subprocess.Popen[str]) -> None:
+    """With its second part."""
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
 def ended(process: subprocess.Popen[str]) -> Ended:
     """Wait for its end."""
-    out, said = process.communicate(timeout=120)
+    out, said = process.communicate(timeout=250)
     at = time.time()
     assert process.returncode == 0, said
     assert "Traceback" not in said
@@ -182,7 +206,7 @@ class TestAbsent:
     ) -> None:
         """The destination is not held by it: it is said to be away while the training goes on."""
         gate.open("dripping")
-        made = trained(tmp_path, gate.url, protocol, timeout_s=0.2, pause_s=0.1)
+        made = trained(tmp_path, gate.url, protocol, timeout_s=0.2, pause_s=0.1, bound_s=5.0)
         expected = "DEADLINE_EXCEEDED" if protocol == "grpc" else "no answer within 0.2 s"
         assert re.search(rf"otlp: {re.escape(gate.url)}.*{expected}.*will be tried again", made.said)
 
@@ -220,7 +244,11 @@ class TestRefusing:
         self, receiver: OtlpSink, protocol: str, refusal: Refusal, tmp_path: Path, right_weight: float
     ) -> None:
         refusal.given_by(receiver)
-        made = trained(tmp_path, receiver.endpoint, protocol, traces=False)
+        # One that is final comes to every request, however short the time for the end; the others at least once.
+        end = "flush" if refusal.is_final else "told"
+        with training(tmp_path, receiver.endpoint, protocol, end=end, traces=False) as process:
+            wait_until(lambda: receiver.refused, "a request", 120)
+            made = ended(process)
         check_a_harmless_fault(made, right_weight, tmp_path)
         assert sum(made.lost["otlp"].values()) == STEPS
         assert (
@@ -238,8 +266,8 @@ class TestRefusing:
     def test_one_that_asks_for_patience_gets_it(self, receiver: OtlpSink, protocol: str, tmp_path: Path) -> None:
         """Retry-After, and RetryInfo over gRPC: no second request while the training goes on."""
         REFUSALS[3].given_by(receiver)
-        with training(tmp_path, receiver.endpoint, protocol, end="told", traces=False) as process:
-            wait_until(lambda: receiver.refused, "a request", 60)
+        with training(tmp_path, receiver.endpoint, protocol, end="told", bound_s=60.0, traces=False) as process:
+            wait_until(lambda: receiver.refused, "a request", 120)
             receiver.status, receiver.grpc_status, receiver.answer_headers = 200, None, {}
             time.sleep(0.7)  # longer than our own pause would be
             assert receiver.requests() == []
@@ -253,7 +281,7 @@ class TestRefusing:
         """The protocol forbids it, also to a replay."""
         partial = ExportMetricsPartialSuccess(rejected_data_points=2, error_message="too old")
         receiver.answer = ExportMetricsServiceResponse(partial_success=partial).SerializeToString()
-        made = trained(tmp_path, receiver.endpoint, protocol, traces=False)
+        made = trained(tmp_path, receiver.endpoint, protocol, end="flush", traces=False)
         check_a_harmless_fault(made, right_weight, tmp_path)
         assert made.lost["otlp"] == {"rejected": STEPS}
         assert "rejected 2 data points: too old" in made.said
@@ -266,13 +294,14 @@ class TestDiesAndReturns:
         self, gate: Gate, receiver: OtlpSink, protocol: str, tmp_path: Path, right_weight: float
     ) -> None:
         gate.open()
-        with training(tmp_path, gate.url, protocol, pause_s=0.15, end="flush", traces=False) as process:
+        with training(tmp_path, gate.url, protocol, pause_s=0.15, end="in two parts", traces=False) as process:
             assert process.stdout is not None
             url = process.stdout.readline().strip()
-            wait_until(lambda: len(steps(receiver)) >= 3, "some steps", 60)
+            wait_until(lambda: len(steps(receiver)) == FIRST, "some steps", 120)
             gate.shut()
-            wait_until(lambda: health(url, "rltel_queue_items") >= 2, "a queue", 60)
-            assert health(url, "rltel_retries_total") >= 1
+            goes_on(process)
+            wait_until(lambda: health(url, "rltel_queue_items") >= 2, "a queue", 120)
+            wait_until(lambda: health(url, "rltel_retries_total") >= 1, "a retry", 120)
             gate.open()
             made = ended(process)
         check_a_harmless_fault(made, right_weight, tmp_path)
@@ -287,10 +316,11 @@ class TestDiesAndReturns:
     ) -> None:
         """Whoever stores it keeps one point: time, series and value are those of the first."""
         gate.open()
-        with training(tmp_path, gate.url, protocol, timeout_s=0.3, pause_s=0.1, end="flush", traces=False) as process:
-            wait_until(lambda: steps(receiver), "a step", 60)
+        with training(tmp_path, gate.url, protocol, timeout_s=1.0, end="in two parts", traces=False) as process:
+            wait_until(lambda: len(set(steps(receiver))) == FIRST, "some steps", 120)
             gate.mute()
-            wait_until(lambda: len(set(steps(receiver))) < len(steps(receiver)), "a step that comes again", 60)
+            goes_on(process)
+            wait_until(lambda: len(set(steps(receiver))) < len(steps(receiver)), "a step that comes again", 120)
             gate.open()
             made = ended(process)
         assert made.lost == {}

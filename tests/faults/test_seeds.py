@@ -25,7 +25,8 @@ say("run", telemetry.identity.run_id)
 def test_open_telemetry_python_4376_ranks_with_one_seed_have_ids_and_files_of_their_own(tmp_path: Path) -> None:
     run_dir, said = tmp_path / "run", []
     with otlp_sink() as receiver:
-        config = {"trace": {"enabled": True}, "otlp": {"enabled": True, "endpoint": receiver.endpoint}}
+        otlp, end = {"enabled": True, "endpoint": receiver.endpoint}, {"shutdown_timeout_s": 60.0}
+        config = {"trace": {"enabled": True}, "otlp": otlp, "pipeline": end}
         for rank in ("0", "1"):
             environ = {"RANK": rank, "WORLD_SIZE": "2", "RLTEL_RUN_ID": "shared"}
             ended = trained(config, run_dir, before=TORCH.format(seed=42), after=IDS, environ=environ)

@@ -14,6 +14,7 @@ from rltel import read_jsonl
 
 STEPS, AT = 40, 20
 SLOW_S = 0.02  # of each destination, so that something is on its way when the program ends
+PAUSE_S = 0.004  # of a training that has no end: faster than destinations, and not so fast that they never catch up
 
 SLOW_DISK = f"""
 from rltel.export.tensorboard.event_file import EventFile
@@ -54,6 +55,7 @@ def tensorboard_steps(run_dir: Path) -> list[int]:
 
 def replay_brings_the_rest(run_dir: Path, receiver: OtlpSink, steps: list[int]) -> None:
     """And the second one nothing."""
+    receiver.delay = 0.0
     for to, endpoint in (("tensorboard", None), ("otlp", receiver.endpoint)):
         first, second = (replayed(run_dir, to, endpoint) for _ in range(2))
         assert [each["missing"] for each in (first, second)] == [0, 0]
@@ -73,7 +75,7 @@ class TestKilled:
         run_dir = tmp_path / "run"
         with otlp_sink() as receiver:
             receiver.delay = SLOW_S
-            with started(config(receiver), run_dir, steps=100_000, before=SLOW_DISK) as running:
+            with started(config(receiver), run_dir, steps=100_000, before=SLOW_DISK, pause_s=PAUSE_S) as running:
                 running.wait_for(AT)
                 running.process.send_signal(number)
                 ended = running.end()

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from export.making import run_python
+from faults.rest import AT_REST
 from realparts.otlp_receiver import OtlpSink, otlp_sink
 from realparts.processes import HOST
 from realparts.tensorboard_reader import steps as tensorboard_steps
@@ -67,29 +68,39 @@ def init(**_):
     return Run()
 """
 
-TRAINING = """
+TRAINING = (
+    AT_REST
+    + """
 import json, random, sys, time, urllib.request
 import rltel
-config, run_dir, steps = json.loads(sys.argv[1])
+config, run_dir, steps, stuck = json.loads(sys.argv[1])
 random.seed(7)
 weight = 0.0
 telemetry = rltel.init(config, run_dir=run_dir)
 
-def scraped():
+def lines(name):
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     text = opener.open(telemetry.prometheus_url).read().decode()
-    return [line.rpartition(" ")[2] for line in text.splitlines() if line.startswith("rl_step{")]
+    return [line for line in text.splitlines() if line.startswith(name + "{")]
+
+def scraped():
+    return [line.rpartition(" ")[2] for line in lines("rl_step")]
+
+def has_all(line):  # a destination, as far as it takes anything
+    return any('destination="' + name + '"' in line for name in stuck) or line.endswith(" 0.0")
 
 for step in range(steps):
     weight += 0.1 * (random.gauss(1.0, 0.3) - weight)
     rltel.log({"weight": weight}, step=step)
     time.sleep(0.02)
-deadline = time.monotonic() + 30
-while scraped() != [f"{steps - 1}.0"] and time.monotonic() < deadline:
+deadline = time.monotonic() + 60
+at_rest(telemetry)
+while not all(map(has_all, lines("rltel_queue_items"))) and time.monotonic() < deadline:
     time.sleep(0.02)
 modules = sorted({name.partition(".")[0] for name in sys.modules} & {"wandb", "swanlab", "trackio"})
 print(json.dumps([weight, scraped(), modules, time.time()]), flush=True)
 """
+)
 
 
 class Ended(NamedTuple):
@@ -115,8 +126,11 @@ def receiver() -> Iterator[OtlpSink]:
         yield sink
 
 
-def trained(folder: Path, config: dict[str, Any], **stubs: str) -> Ended:
-    """A training with stubs in the place of the packages; each is told where and how it misbehaves."""
+def trained(folder: Path, config: dict[str, Any], *, silent: str = "", **stubs: str) -> Ended:
+    """A training with stubs in the place of the packages; each is told where and how it misbehaves.
+
+    It ends once all destinations have everything but those that never open or hang, and the ``silent`` one.
+    """
     for name in ("wandb", "swanlab", "trackio"):
         package = folder / "packages" / name
         package.mkdir(parents=True)
@@ -124,11 +138,12 @@ def trained(folder: Path, config: dict[str, Any], **stubs: str) -> Ended:
         (package / "utils.py").touch()
     calls = folder / "calls"
     calls.touch()
-    arguments = json.dumps([config, str(folder / "run"), STEPS])
+    stuck = [silent, *(name for name, how in stubs.items() if how.startswith("init") or how == "log hangs")]
+    arguments = json.dumps([config, str(folder / "run"), STEPS, stuck])
     environ = {f"STUB_{name.upper()}": how for name, how in stubs.items()}
     path = os.pathsep.join(filter(None, [str(folder / "packages"), os.environ.get("PYTHONPATH")]))
     paths = {"PYTHONPATH": path, "STUB_CALLS": str(calls), "TRACKIO_DIR": ""}
-    ran = run_python(TRAINING, arguments, timeout=120, **paths, **environ)
+    ran = run_python(TRAINING, arguments, timeout=250, **paths, **environ)
     at = time.time()
     assert ran.returncode == 0, ran.stderr
     assert "Traceback" not in ran.stderr
@@ -164,7 +179,7 @@ def check_the_others(made: Ended, run_dir: Path, receiver: OtlpSink) -> None:
 def right_weight() -> float:
     """What the training comes to without telemetry."""
     code = TRAINING.partition("deadline =")[0] + "print(weight)"
-    return float(run_python(code, json.dumps([{}, None, STEPS])).stdout)
+    return float(run_python(code, json.dumps([{}, None, STEPS, []])).stdout)
 
 
 class TestMisbehaving:
@@ -242,6 +257,6 @@ class TestTogether:
             else:
                 config["otlp"]["timeout_s"] = 60.0
             config["pipeline"] = {"shutdown_timeout_s": 6.0}
-            made = trained(tmp_path, config, wandb="log hangs", trackio="finish 0.3")
+            made = trained(tmp_path, config, silent=hanging, wandb="log hangs", trackio="finish 0.3")
         assert made.lost == {hanging: {"shutdown": STEPS}}
         assert ["trackio", "finished"] in made.calls

@@ -133,6 +133,6 @@ def _run(root: Path, place: Place, command: Sequence[str], victoria: VictoriaMet
     }
     environ: Mapping[str, str] = {**_CLEAN, **_SETTINGS, **places}
     done = subprocess.run(
-        [sys.executable, *command], env=environ, cwd=root, text=True, capture_output=True, timeout=400, check=False
+        [sys.executable, *command], env=environ, cwd=root, text=True, capture_output=True, timeout=800, check=False
     )
     assert done.returncode == 0, done.stderr

@@ -168,7 +168,7 @@ def _run(folder: Path, run: str, command: tuple[str, ...], port: int) -> None:
         env={**clean, **settings},
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=800,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import rltel
-from realparts.otlp_receiver import rotel
+from realparts.otlp_receiver import ReceivedMetric, RotelAgent, rotel
 from realparts.processes import free_port, http_get
 from realparts.prometheus import Prometheus, prometheus
 from realparts.requirements import REPOSITORY
@@ -35,7 +35,7 @@ def start(tmp_path: Path, *arguments: str, **settings: object) -> subprocess.Pop
 def run(tmp_path: Path, *arguments: str, **settings: object) -> tuple[str, str]:
     """What the demo wrote to stdout and stderr, from start to end."""
     process = start(tmp_path, *arguments, **settings)
-    out, err = process.communicate(timeout=280)
+    out, err = process.communicate(timeout=800)
     assert process.returncode == 0, err
     return out, err
 
@@ -95,8 +95,18 @@ def watched(tmp_path: Path, watching: Path) -> Iterator[Demo]:
         )
         server.wait_for("rl_environment_reward_mean", timeout=200)
         exposition = http_get(f"http://{target}/metrics").decode()
-        out, err = process.communicate(timeout=280)
+        out, err = process.communicate(timeout=800)
         ended = time.time()
         assert process.returncode == 0, err
         stamps = [json.loads(line) for line in (tmp_path / "stamps.jsonl").read_text().splitlines()]
-        yield Demo(out, err, run_dir_of(tmp_path), exposition, server, receiver.metrics(), stamps, ended)
+        made = Demo(out, err, run_dir_of(tmp_path), exposition, server, [], stamps, ended)
+        steps = sum("Train/mean_reward" in line.values for line in made.lines)
+        # The relay answers before it has passed anything on.
+        receiver.wait_for(lambda: len(rewards_of(receiver)) >= steps, "every step's reward", timeout=120)
+        made.otlp += receiver.metrics()
+        yield made
+
+
+def rewards_of(receiver: RotelAgent) -> list[ReceivedMetric]:
+    """What has arrived of them."""
+    return [metric for metric in receiver.metrics() if metric.name == "rl.environment.reward.mean"]

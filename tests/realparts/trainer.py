@@ -90,7 +90,7 @@ class Running:
             assert time.monotonic() < deadline, f"step {step} was not committed in {timeout} s: {self._err}"
             time.sleep(0.005)
 
-    def end(self, timeout: float = 120.0) -> Ended:
+    def end(self, timeout: float = 250.0) -> Ended:
         """Wait for its end."""
         self.process.wait(timeout)
         ended = time.monotonic()
@@ -265,7 +265,7 @@ def _say(what: str, value: Any) -> None:
 
 def _scrape(rltel: Any, telemetry: Any) -> None:
     """Print what the endpoint says once everything has arrived."""
-    rltel.flush()
+    rltel.flush(60)
     with urllib.request.urlopen(telemetry.prometheus_url, timeout=30) as response:
         _say("scraped", response.read().decode())
 

@@ -49,7 +49,7 @@ def smi(machine: Path, script: str) -> None:
 
 def test_cards_by_nvidia_smi(machine: Path) -> None:
     smi(machine, "echo 'NVIDIA H200, 143771'\necho 'NVIDIA, odd name, [N/A]'")
-    assert hardware(machine)["gpus"] == [
+    assert hardware(machine, timeout_s=60.0)["gpus"] == [
         {"name": "NVIDIA H200", "memory_bytes": 143771 << 20},
         {"name": "NVIDIA, odd name", "memory_bytes": None},
     ]

@@ -154,7 +154,7 @@ def train(run_dir: Path, how: str) -> dict[str, Any]:
         for rank in range(2)
     ]
     try:
-        told = [rank.communicate(timeout=120)[1].decode() for rank in ranks]
+        told = [rank.communicate(timeout=250)[1].decode() for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()

@@ -2,7 +2,6 @@
 
 import math
 import signal
-import socket
 from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -22,6 +21,7 @@ from export.making import TIME_NS, ListSink, commit, environment, identity, reco
 from realparts.ledgered import Remembered, keep_record
 from realparts.otlp_receiver import OtlpSink as Receiver
 from realparts.otlp_receiver import otlp_grpc_sink, otlp_sink
+from realparts.processes import free_port
 from realparts.tensorboard_reader import event_files, scalars, steps
 from rltel.core.claims import claim_place
 from rltel.core.config import OtlpConfig, TelemetryConfig
@@ -371,7 +371,7 @@ class TestTensorBoard:
             "import os, sys, rltel\n"
             "rltel.init({'tensorboard': {'path': '{run_dir}/tensorboard'}}, run_dir=sys.argv[1])\n"
             "for step in range(5):\n    rltel.log({'x': 1.0}, step=step)\n"
-            "assert rltel.flush()\nrltel.log({'x': 1.0}, step=5)\nos.kill(os.getpid(), 9)\n"
+            "assert rltel.flush(60)\nrltel.log({'x': 1.0}, step=5)\nos.kill(os.getpid(), 9)\n"
         )
         assert run_python(code, tmp_path).returncode == -signal.SIGKILL
         (sent,) = self.replay(tmp_path).processes
@@ -478,12 +478,6 @@ class TestTensorBoard:
 
     def replay(self, run_dir: Path) -> Report:
         return replay(run_dir, "tensorboard", environ=QUIET).run()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

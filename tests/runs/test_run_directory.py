@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rltel
-from export.making import environment, run_python, wait_until
+from export.making import PATIENT, environment, run_python, wait_until
 from realparts.requirements import need_package
 from rltel.process import Process
 from rltel.record.recorder import Recorder
@@ -112,7 +112,7 @@ def test_a_kill_while_a_destination_hangs_at_the_end_finds_the_status_final(tmp_
         f"process.init({ON}, run_dir=sys.argv[1], sinks=[Hanging()])\nrltel.log({{'x': 1.0}}, step=4)\n"
     )
     path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    ran = run_python(code, tmp_path, PYTHONPATH=path)
+    ran = run_python(code, tmp_path, PYTHONPATH=path, **PATIENT)
     assert ran.returncode == -signal.SIGKILL
     assert (summary(tmp_path)["status"], summary(tmp_path)["completed_iterations"]) == ("completed", 4)
 
@@ -132,7 +132,7 @@ def test_play_video_goes_where_videos_are_held(tmp_path: Path) -> None:
 
 def test_what_was_lost_is_in_the_summary(tmp_path: Path) -> None:
     settings = {"RLTEL_OTLP_ENABLED": "1", "RLTEL_OTLP_ENDPOINT": "http://127.0.0.1:1", "RLTEL_OTLP_TRACES": "0"}
-    run_python(TRAIN, tmp_path, RLTEL_PIPELINE_SHUTDOWN_TIMEOUT_S="0.3", **settings)
+    run_python(TRAIN, tmp_path, **settings, **PATIENT)
     assert sum(summary(tmp_path)["dropped"]["otlp"].values()) == 3
 
 

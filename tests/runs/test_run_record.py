@@ -28,6 +28,8 @@ from rltel.runs.run_summary import read_run_summary
 
 TESTS = str(Path(__file__).parents[1])
 S = 1_000_000_000
+PATIENT_S = 60.0
+"""For its thread: what that finds out and writes is there then, however busy the machine."""
 
 
 @pytest.fixture
@@ -69,7 +71,7 @@ def test_a_run_from_start_to_end(tmp_path: Path, records: list[RunRecord]) -> No
         clock.now += S
         record.observe(commit({REWARD: float(step)}, step=step, env_steps=50 * step))
     record.put({"last_checkpoint": "model_2.pt"})
-    record.close()
+    record.close(PATIENT_S)
     found = read(tmp_path)
     assert (found["status"], found["completed_iterations"], found["total_env_steps"]) == ("completed", 2, 100)
     assert (found["tail_env_steps_per_sec"], found["training_wall_time_sec"]) == (50.0, 3.0)
@@ -119,7 +121,7 @@ def test_a_resumed_run_goes_on_and_keeps_what_it_was_started_with(tmp_path: Path
         clock.now += 10 * S
         assert record.elapsed_s == 10.0 * seed
         record.observe(commit(step=seed * 5))
-        record.close()
+        record.close(PATIENT_S)
     found = read(tmp_path)
     assert (found["incarnations"], found["training_wall_time_sec"], len(found["starts"])) == (3, 30.0, 3)
     kept = [read(tmp_path, name)["config"]["seed"] for name in ("run_config.1.json", "run_config.2.json", RUN_CONFIG)]
@@ -131,7 +133,7 @@ def test_no_secret_is_in_either_file(tmp_path: Path, records: list[RunRecord]) -
     settings = TelemetryConfig(run=RunConfig(config={"deep": {"password": key}}), wandb=WandbConfig(api_key=key))
     record = started(tmp_path, records, settings, environ={"MY_TOKEN": "tok-98765"})
     record.put({"note": f"{key} tok-98765", "error": f"401: {key}", "status": "failed"})
-    record.close()
+    record.close(PATIENT_S)
     text = (tmp_path / RUN_CONFIG).read_text() + (tmp_path / RUN_SUMMARY).read_text()
     assert key not in text
     assert "tok-98765" not in text
@@ -200,7 +202,7 @@ def test_a_machine_like_no_other_costs_only_what_it_cannot_say(
 
     monkeypatch.setattr(module, "git_state", fail)
     record = started(tmp_path, records)
-    record.close(timeout_s=30.0)
+    record.close(PATIENT_S)
     run = read(tmp_path, RUN_CONFIG)["run"]
     assert (run["git"], run["hardware"]["cores"]) == (None, os.cpu_count())
 
@@ -226,7 +228,7 @@ from rltel.runs.run_record import RunRecord
 run_dir = Path(sys.argv[1])
 record = RunRecord(TelemetryConfig(), identity(run_dir), clock=SystemClock(), environ={})
 record.start()
-atexit.register(record.close)
+atexit.register(record.close, 60.0)
 record.observe(commit(step=1))
 """
 
@@ -287,7 +289,7 @@ def test_a_disk_that_takes_nothing_is_counted_and_said_once(
 def test_unilab_s_own_files_stay_as_they_are(tmp_path: Path, records: list[RunRecord]) -> None:
     for name in (RUN_CONFIG, RUN_SUMMARY):
         (tmp_path / name).write_text('{"status": "theirs"}')
-    started(tmp_path, records).close()
+    started(tmp_path, records).close(PATIENT_S)
     assert {read(tmp_path, name)["status"] for name in (RUN_CONFIG, RUN_SUMMARY)} == {"theirs"}
     assert read(tmp_path, "run_summary.rltel.json")["status"] == "completed"
     assert read(tmp_path, "run_config.rltel.json")["run"]["id"] == "run-1"

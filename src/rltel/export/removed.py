@@ -22,9 +22,9 @@ class RemovedTags:
 
     def without(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot without them; the same one if it has none."""
-        new = snapshot.keys() - self._fine
-        if not new:
+        if self._fine.issuperset(snapshot.keys()):
             return snapshot
+        new = snapshot.keys() - self._fine
         gone = {key: why for key in new if (why := _removed(key, snapshot[key])) is not None}
         self._fine |= new - gone.keys()
         if not gone:

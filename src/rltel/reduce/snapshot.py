@@ -5,7 +5,7 @@ all come from the same thing.
 """
 
 import math
-from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from typing import NamedTuple
 
 from rltel.core.errors import RecordError
@@ -74,6 +74,10 @@ class Snapshot(Mapping[str, Metric]):
 
     def __len__(self) -> int:
         return len(self._keys)
+
+    def keys(self) -> KeysView[str]:
+        """As of a dict: the general view's set operations are loops in Python."""
+        return self._keys.keys()
 
     def items(self) -> ItemsView[str, Metric]:
         """As of a dict: the general view looks every key up."""

@@ -80,6 +80,7 @@ class RunRecord:
         self._end: End | None = None
         self._others: list[End] = []  # how the run's other processes ended
         self._closed = False
+        self._has_config = False  # whether this start's is written
         self._lock = threading.Lock()  # the numbers; held for a few instructions
         self._writing = threading.Lock()
         self._wake = threading.Event()
@@ -139,7 +140,8 @@ class RunRecord:
 
     def _run(self) -> None:
         self._find_out()
-        self._write_config()
+        if not self._closed:  # else the end has written it, and by now another start in this program may have its own
+            self._write_config()
         is_complete = False
         while not self._closed:
             self._wake.wait(self._every_s)
@@ -217,7 +219,7 @@ class RunRecord:
             self._account.failed(TimeoutError("the disk does not answer: the summary is not final"), reason="disk")
             return
         self._writing.release()
-        if not place_of(self._run_dir / RUN_CONFIG).exists() or (self._thread is not None and self._thread.is_alive()):
+        if not self._has_config or (self._thread is not None and self._thread.is_alive()):
             self._write_config()
         self._write_summary()
 
@@ -240,6 +242,7 @@ class RunRecord:
 
     def _write_config(self) -> None:
         self._write(RUN_CONFIG, self._config)
+        self._has_config = True
 
     def _write_summary(self) -> None:
         self._write(RUN_SUMMARY, self._summary)

@@ -2,7 +2,16 @@
 
 from pathlib import Path
 
+import pytest
+
+from rltel.runs.soak import gpu
 from rltel.runs.soak.gpu import Gpus
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell on a busy machine may take longer than a soak waits for the driver."""
+    monkeypatch.setattr(gpu, "_TIMEOUT_S", 60.0)
 
 
 def smi(tmp_path: Path, body: str) -> Gpus:
