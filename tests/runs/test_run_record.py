@@ -113,6 +113,25 @@ def test_starting_and_observing_wait_for_nothing(
     go_on.set()
 
 
+def test_one_that_has_ended_writes_nothing_over_the_next_one_s_config(
+    tmp_path: Path, records: list[RunRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread still waited for git when it ended; the same program has started again meanwhile."""
+    go_on = threading.Event()
+    with monkeypatch.context() as slow:
+        slow.setattr(module, "git_state", lambda: go_on.wait(60))
+        first = started(tmp_path, records)
+        first.close(timeout_s=0.05)
+    assert is_there(tmp_path)
+    second = started(tmp_path, records, TelemetryConfig(run=RunConfig(task="the second")))
+    second.close(PATIENT_S)
+    assert read(tmp_path, RUN_CONFIG)["run"]["task"] == "the second"
+    go_on.set()
+    assert first._thread is not None
+    first._thread.join(60)
+    assert read(tmp_path, RUN_CONFIG)["run"]["task"] == "the second"
+
+
 def test_a_resumed_run_goes_on_and_keeps_what_it_was_started_with(tmp_path: Path, records: list[RunRecord]) -> None:
     for seed in (1, 2, 3):
         clock = FakeClock()
