@@ -160,7 +160,7 @@ def test_each_rollout_is_a_line_of_its_own_with_the_update_that_consumed_it(trai
         assert per_update[step] == values["rollout/sessions/consumed"]
         whole = 1 - values["groups/truncated_fraction"]
         assert per_update[step] == pytest.approx(ROLLOUTS * whole)
-    assert all(len(session["policy_versions"]) >= 1 for session in every if session["status"] != "dropped")
+    assert all("policy_versions" in session for session in every if session["status"] != "dropped")
 
 
 _INTERRUPTED = """

@@ -132,7 +132,10 @@ class Pipeline:
         self._wake.set()
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until what was submitted so far has reached every destination; False if the time runs out."""
+        """Wait until what was recorded and submitted so far has reached every destination.
+
+        False if the time (seconds) runs out, or the end has begun after which nothing is drained any more.
+        """
         deadline = time.monotonic() + timeout_s
         if not self._thread.is_alive():
             return self._handled >= self._submitted
